@@ -21,11 +21,13 @@ HUB = Party(Role.RELAY, "hub")
 
 
 @contextmanager
-def relay_in_thread(credentials=None, address="127.0.0.1:0"):
-    """The address of a relay that runs in this process."""
+def relay_in_thread(credentials=None, address="127.0.0.1:0", *, made=None):
+    """The address of a relay that runs in this process; it is added to the list ``made``."""
     door = open_door(address)
     relay, loop = Relay(credentials or credentials_of(HUB)), asyncio.new_event_loop()
     task = loop.create_task(relay.serve(door))
+    if made is not None:
+        made.append(relay)
 
     def run():
         with suppress(asyncio.CancelledError):

@@ -6,6 +6,7 @@ import configparser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fedsim.runtime.telemetry import METRICS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -161,3 +164,41 @@ def test_the_commands_of_the_page_give_every_party_its_own_secrets_and_no_others
         assert [key.name for key in (parties / name / "certs").glob("*.key")] == [f"{role}-{name}.key"]
         assert list((parties / name).glob(f"{name}-run/approvals/*.json"))
     assert [key.parent.name for key in sorted(parties.glob("*/linkage.key"))] == ["city", "rentals"]
+
+
+# Watching: board, scrape example and alert rules
+
+USED = re.compile(r"\b(?:fedsim|process)_[a-z_]+")
+SUFFIX = re.compile(r"_(bucket|sum|count)$")
+
+
+def used_metrics(text: str) -> set[str]:
+    return {SUFFIX.sub("", name) if name not in METRICS else name for name in USED.findall(text)}
+
+
+def test_the_board_and_the_alerts_use_metrics_that_exist_and_the_board_shows_all() -> None:
+    board = json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+    shown = used_metrics("\n".join(query["expr"] for panel in board["panels"] for query in panel.get("targets", [])))
+    assert shown - {"process_resident_memory_bytes"} == set(METRICS)
+    assert used_metrics((DEPLOY / "alerts.yml").read_text()) <= set(METRICS)
+
+
+def test_panels_lie_side_by_side_and_have_their_own_numbers() -> None:
+    panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed: its files are not checked")
+@pytest.mark.parametrize(("kind", "name"), [("rules", "alerts.yml"), ("config", "prometheus.yml")])
+def test_prometheus_accepts_its_files(kind: str, name: str) -> None:
+    command = ["promtool", "check", kind, str(DEPLOY / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -328,6 +328,9 @@ def relay(
         Path | None, option("FILE", "Key of the certificate. Default: the .key file beside the certificate.")
     ] = None,
     revoked: Annotated[Path | None, option("FILE", "The authority's list of revoked certificates.")] = None,
+    metrics: Annotated[
+        str | None, option("ADDRESS", "Host and port where Prometheus reads metrics, such as 127.0.0.1:9464.")
+    ] = None,
     quiet: Quiet = False,
     verbose: opt.Verbose = False,
     as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
@@ -341,7 +344,7 @@ def relay(
     """
     from fedsim.cli.party import run_relay
 
-    run_relay(ca, certificate, key, revoked, listen, OutputMode(quiet, as_json, verbose))
+    run_relay(ca, certificate, key, revoked, listen, OutputMode(quiet, as_json, verbose), metrics=metrics)
 
 
 def train(

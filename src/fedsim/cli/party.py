@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,19 +91,35 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
 
 
 def run_relay(
-    authorities: list[Path], certificate: Path, key: Path | None, revoked: Path | None, address: str, mode: OutputMode
+    authorities: list[Path],
+    certificate: Path,
+    key: Path | None,
+    revoked: Path | None,
+    address: str,
+    mode: OutputMode,
+    *,
+    metrics: str | None = None,
 ) -> None:
-    """Run a relay as this process, until it is stopped."""
+    """Run a relay as this process, until it is stopped; ``metrics`` is where Prometheus reads its figures."""
     from fedsim.protocol.relay import Relay, open_door, read_relay_credentials
 
     credentials = read_relay_credentials(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
     set_up_logging("relay", mode)
-    with open_door(address) as door:
+    relay = Relay(credentials)
+    with ExitStack() as stack:
+        door = stack.enter_context(open_door(address))
+        if metrics is not None:
+            from fedsim.runtime.telemetry import MetricSample, serve_metrics
+
+            def samples() -> list[MetricSample]:
+                return [MetricSample(f"fedsim_relay_{name}", value) for name, value in relay.figures().items()]
+
+            stack.enter_context(serve_metrics(metrics, samples))
         place = f"{address.rpartition(':')[0]}:{door.getsockname()[1]}"
         text = f"Relaying at {place}. Addresses in a job: relay://HOST:{door.getsockname()[1]}. Press Ctrl-C to stop."
         mode.show({"address": place}, lambda: typer.echo(text))
         with suppress(KeyboardInterrupt):  # the usual way to stop a service
-            asyncio.run(_serve_relay(Relay(credentials), door))
+            asyncio.run(_serve_relay(relay, door))
 
 
 async def _serve_relay(relay: Relay, door: socket.socket) -> None:

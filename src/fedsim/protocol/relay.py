@@ -125,6 +125,17 @@ class Relay:
         self._registered: dict[tuple[_Caller, str], _Registration] = {}
         self._pairings: dict[str, _Pairing] = {}  # by ticket
         self._pairs: dict[_Pair, _Caller] = {}
+        self._joined = self._passed = 0  # pairs so far, and the bytes of those that have ended
+
+    def figures(self) -> dict[str, int]:
+        """Return what the relay does now, and has done: no party is named."""
+        pairs = list(self._pairs)
+        return {
+            "registered": len(self._registered),
+            "pairs": len(pairs),
+            "pairs_total": self._joined,
+            "bytes_total": self._passed + sum(pair.passed for pair in pairs),
+        }
 
     async def serve(self, door: socket.socket) -> None:
         """Serve the callers of a listening socket until the task is cancelled."""
@@ -291,6 +302,7 @@ class Relay:
         if len(pairing.ends) == 2:
             pair = _Pair(self)
             self._pairs[pair] = pairing.caller
+            self._joined += 1
             log.debug("joined %s with %s", pairing.caller.party, pairing.called)
             await pair.join(*pairing.ends)
 
@@ -310,6 +322,7 @@ class Relay:
         """Note that a pair has ended."""
         caller = self._pairs.pop(pair, None)
         if caller is not None:
+            self._passed += pair.passed
             log.debug("a connection of %s ended after %d bytes", caller.party, pair.passed)
 
     async def _sweep(self) -> None:

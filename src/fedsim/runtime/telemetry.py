@@ -57,7 +57,7 @@ class MetricDoc:
     where: str = "every role"
 
 
-_PRIMARY, _SERVE = "primary", "`fedsim serve`"
+_PRIMARY, _SERVE, _RELAY = "primary", "`fedsim serve`", "`fedsim relay --metrics`"
 # The reference page of metrics is generated from this table.
 METRICS: dict[str, MetricDoc] = {
     "fedsim_info": MetricDoc("gauge", "Always 1.", ("version", "party", "role", "job")),
@@ -111,6 +111,10 @@ METRICS: dict[str, MetricDoc] = {
     "fedsim_drift_similarity_psi": MetricDoc(
         "gauge", "Population stability index of the similarity to the best partner.", ("list",), _SERVE
     ),
+    "fedsim_relay_registered": MetricDoc("gauge", "Parties that wait for callers.", (), _RELAY),
+    "fedsim_relay_pairs": MetricDoc("gauge", "Joined connections that are open.", (), _RELAY),
+    "fedsim_relay_pairs_total": MetricDoc("counter", "Connections joined so far.", (), _RELAY),
+    "fedsim_relay_bytes_total": MetricDoc("counter", "Encrypted bytes passed on.", (), _RELAY),
 }
 
 
@@ -190,7 +194,7 @@ def serve_metrics(address: str, samples: Callable[[], Iterable[MetricSample]]) -
         server, thread = client.start_http_server(port, host, registry)
     except OSError as error:
         reason = error.strerror or "no such address"
-        message = f"cannot serve metrics at {address}: {reason}; choose another address in telemetry.metrics"
+        message = f"cannot serve metrics at {address}: {reason}; choose another address"
         raise SettingError(message, code="cannot-listen") from error
     if not is_loopback(address):
         log.warning("metrics at %s can be read without a password by everyone who reaches this address", address)
@@ -610,10 +614,11 @@ def _open_otlp(url: str, context: PartyContext) -> Iterator[tuple[_Spans, Any]]:
     finally:
         # The library tries for longer to reach a collector that is away; what is left is given up.
         last = [threading.Thread(target=provider.shutdown, daemon=True) for provider in (tracers, loggers)]
+        deadline = time.monotonic() + FLUSH_SECONDS
         for thread in last:
             thread.start()
         for thread in last:
-            thread.join(FLUSH_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
         library.removeHandler(fault)
         library.addHandler(logging.NullHandler())
 

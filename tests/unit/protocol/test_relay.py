@@ -152,14 +152,21 @@ def test_the_relay_handles_tls_records_and_finds_no_planted_value(monkeypatch):
     monkeypatch.setattr(relay._Pipe, "buffer_updated", recorded)
     monkeypatch.setattr(relay, "_read_line", noted)
     planted = np.frombuffer(b"Zaphod Beeblebrox, born 1978-03-08; " * 40, np.float32).reshape(-1, 4)
-    with relay_in_thread() as hub:
+    with relay_in_thread(made=(made := [])) as hub:
         listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
         line = GrpcTransport(PAPERS[RENTALS]).dial(hub, CITY)
         line.send(frame_of(Activations(0, values=planted)))
         assert b"Zaphod" in line.receive()
+        assert {**made[0].figures(), "bytes_total": 0} == {
+            "registered": 1,
+            "pairs": 1,
+            "pairs_total": 1,
+            "bytes_total": 0,
+        }
         line.close()
         listener.close()
     assert len(streams) == 2
+    assert made[0].figures()["bytes_total"] == sum(map(len, streams.values()))
     for stream in streams.values():
         assert b"Zaphod" not in stream
         assert set(record_kinds(bytes(stream))) <= {20, 22, 23}  # handshake, and encrypted

@@ -6,11 +6,15 @@ import json
 import logging
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedsim.errors import InputError, SettingError
+from fedsim.protocol.messages import Role
+from fedsim.runtime import telemetry
 from fedsim.runtime.drift import BLOCKS, MIN_RECORDS, DriftMonitor, drift_facts, stability_index
 from fedsim.runtime.telemetry import (
     MAX_LABELS,
@@ -84,6 +88,26 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     with pytest.raises(SettingError, match=r"fedsim-vfl\[telemetry\]") as missing, serve_metrics("127.0.0.1:0", list):
         pass
     assert (missing.value.code, missing.value.package) == ("missing-package", "prometheus_client")
+
+
+def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
+    monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.2)
+    own = SimpleNamespace(name="city", role=Role.PRIMARY)
+    context = SimpleNamespace(party_file=own, job=SimpleNamespace(hash="5e" * 32))
+    with telemetry._open_otlp("http://127.0.0.1:1", context) as (spans, logs):
+        spans.enter("train")
+        spans.add("epoch", 1.0, epoch=1)
+        logs.get_logger("fedsim").emit(body="a line")
+        spans.end(None)
+        began = time.monotonic()
+    assert time.monotonic() - began < 3  # the library would try for ten seconds
+
+
+def test_failures_of_the_library_are_reported_once(caplog):
+    fault = telemetry._ExportFault("http://127.0.0.1:1")
+    for _ in range(3):
+        fault.emit(logging.makeLogRecord({"msg": "cannot export"}))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_a_party_without_the_section_imports_nothing_of_it():
