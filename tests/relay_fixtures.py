@@ -15,19 +15,17 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.outbound import join_sockets, receive_exactly
 from fedsim.protocol.relay import Relay, open_door
 from fedsim_lab.faults.network import OutboundNetwork
-from tls_fixtures import credentials_of
+from tls_fixtures import OURS, credentials_of
 
 HUB = Party(Role.RELAY, "hub")
 
 
 @contextmanager
-def relay_in_thread(credentials=None, address="127.0.0.1:0", *, made=None):
-    """The address of a relay that runs in this process; it is added to the list ``made``."""
-    door = open_door(address)
-    relay, loop = Relay(credentials or credentials_of(HUB)), asyncio.new_event_loop()
+def relay_in_thread(relay=None, address="127.0.0.1:0"):
+    """The address of a relay that runs in this process."""
+    door, loop = open_door(address), asyncio.new_event_loop()
+    relay = relay or Relay(credentials_of(HUB), [[OURS.certificate]])
     task = loop.create_task(relay.serve(door))
-    if made is not None:
-        made.append(relay)
 
     def run():
         with suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Run one party, or all of them, as this process (``fedsim party`` and ``fedsim train``)."""
+"""Run one party, all of them, or a relay as this process (``fedsim party``, ``train`` and ``relay``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from fedsim.config import read_job, read_party_file
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
+from fedsim.protocol.tls import RENEWAL_DAYS
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.record import RECORD_FILE, UNLABELLED_FILE
 from fedsim.runs.run_folder import publish_progress, run_path
@@ -101,11 +103,12 @@ def run_relay(
     metrics: str | None = None,
 ) -> None:
     """Run a relay as this process, until it is stopped; ``metrics`` is where Prometheus reads its figures."""
-    from fedsim.protocol.relay import Relay, open_door, read_relay_credentials
+    from fedsim.protocol.relay import open_door, read_relay
 
-    credentials = read_relay_credentials(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
+    relay = read_relay(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
     set_up_logging("relay", mode)
-    relay = Relay(credentials)
+    if (days := relay.credentials.days_left(datetime.now(UTC))) < RENEWAL_DAYS:
+        _logger.warning("the certificate of the relay expires in %d days", days)
     with ExitStack() as stack:
         door = stack.enter_context(open_door(address))
         if metrics is not None:

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
-from fedsim.protocol.messages import Party, Role, safe_peer_text
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, client_context, split_address
 from fedsim.protocol.transport import ConnectionLost
 
@@ -115,7 +115,7 @@ class Proxy:
         try:
             with _closed_on_failure(link):
                 (self._socks5 if self.kind == "socks5" else self._connect)(link, address)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             fault = f"the proxy {self.address} did not connect to {address} ({_reason(error)})"
             raise ConnectionLost(fault, code="proxy-failed") from None
         return link
@@ -216,10 +216,10 @@ def open_control(relay: RelayAddress, credentials: Credentials, seconds: float) 
         hint = "start it with `fedsim relay`, or check address, firewall and network.proxy"
         fault = f"{where} cannot be reached ({_reason(error)}); {hint}"
         raise ConnectionLost(fault, code="relay-unreachable") from None
-    context = client_context(credentials, credentials.relay_authority)
-    context.check_hostname = False  # it is known by its role; its name does not matter
     try:
         with _closed_on_failure(link):
+            context = client_context(credentials, credentials.relay_authority)
+            context.check_hostname = False  # it is known by its role; its name does not matter
             link.getpeername()  # of a connection that has ended already, wrap_socket would leak the descriptor
             control = context.wrap_socket(link, do_handshake_on_connect=False)
         with _closed_on_failure(control):
@@ -251,8 +251,9 @@ def ask_relay(control: ssl.SSLSocket, relay: RelayAddress, request: str, expecte
         raise ConnectionLost(f"{fault}; {hint}", code="relay-refused") from None
     if word == expected:
         return rest
-    text, lasting = RELAY_ERRORS.get(rest, (f"the relay {{relay}} answered '{safe_peer_text(rest)[:60]}'", False))
-    raise ConnectionLost(text.format(peer=peer, relay=relay.address), code=rest, lasting=lasting)
+    text, lasting = RELAY_ERRORS.get(rest, ("the relay {relay} answered something else", False))
+    code = rest if rest in RELAY_ERRORS else "relay-answer"
+    raise ConnectionLost(text.format(peer=peer, relay=relay.address), code=code, lasting=lasting)
 
 
 class RelayRegistration(threading.Thread):
@@ -283,18 +284,20 @@ class RelayRegistration(threading.Thread):
             log.warning("%s; retrying until it answers", error)
 
     def run(self) -> None:
-        pause = BACK_OFF
+        pause, began = BACK_OFF, time.monotonic()
         while not self._over.is_set():
             try:
                 control = self._control = self._control or self._register()
                 log.info("registered at the relay %s", self.relay.address)
-                pause = BACK_OFF
+                began = time.monotonic()
                 with control:
                     self._answer(control)
                 reason = "connection lost"
             except (ConnectionLost, OSError) as error:
                 reason = str(error)
             self._control = None
+            if time.monotonic() - began > MAX_BACK_OFF:  # else it would go to and fro, and fill the log
+                pause = BACK_OFF
             if pause == BACK_OFF and not self._over.is_set():
                 log.warning("not registered at the relay %s (%s); retrying", self.relay.address, reason)
             self._over.wait(pause)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +25,6 @@ from pathlib import Path
 from typing import cast
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol import certificates as certs, outbound
@@ -54,14 +55,16 @@ _REFUSED = b"HTTP/1.1 404 no such ticket\r\n\r\n"
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection
 
 
-def read_relay_credentials(
-    authorities: list[Path], certificate: Path, key: Path, revocations: Path | None = None
-) -> Credentials:
-    """Read the certificate of a relay and the authorities of the jobs that it serves.
+def read_relay(authorities: list[Path], certificate: Path, key: Path, revocations: Path | None = None) -> Relay:
+    """Read the certificate of a relay and the authorities of the parties that it serves.
 
     The certificate may come from an authority of its own: then its clients name that authority.
     """
-    issuers = [each for path in authorities for each in certs.read_certificates(path)]
+    groups = [certs.read_certificates(path) for path in authorities]
+    issuers = [each for group in groups for each in group]
+    if not all(certs.issued_by(each, each) for each in issuers):
+        fault = "--ca names a certificate that is not an authority; give the ca.pem of the parties to serve"
+        raise FileError(fault, code="no-authority")
     own, private = certs.read_certificates(certificate)[0], certs.read_key(key)
     party = certs.certificate_party(certs.certificate_pem(own))
     if party.role is not Role.RELAY:
@@ -73,14 +76,14 @@ def read_relay_credentials(
     if fault := certs.date_fault(own, datetime.now(UTC)):
         raise FileError(f"{certificate} {fault}; renew it with `fedsim certs --renew`", code="certificate-out-of-date")
     pem = b"".join(map(certs.certificate_pem, issuers))
-    return Credentials(pem, certs.certificate_pem(own), certs.key_pem(private), revocations)
+    return Relay(Credentials(pem, certs.certificate_pem(own), certs.key_pem(private), revocations), groups)
 
 
 @dataclass(frozen=True)
 class _Caller:
-    """Whom a certificate proves: a party, and the authority that says so."""
+    """Whom a certificate proves: a party, and the number of the group whose authority says so."""
 
-    authority: bytes
+    group: int
     party: Party
 
 
@@ -113,11 +116,12 @@ class Relay:
     ----------
     credentials
         Its certificate, and the authorities of the parties that it serves.
+    groups
+        The authorities whose parties may meet: usually one per group, and two while one replaces the other.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials, self._tls = credentials, server_context(credentials)
-        self._issuers = x509.load_pem_x509_certificates(credentials.authority)
+    def __init__(self, credentials: Credentials, groups: Sequence[Sequence[x509.Certificate]]) -> None:
+        self.credentials, self._tls, self._groups = credentials, server_context(credentials), groups
         self._quarter = connection_limit(MAX_CONNECTIONS, DESCRIPTOR_SHARE) // 4
         self._tasks: dict[asyncio.Task[None], socket.socket | None] = {}  # with their connections before they begin
         self._unproved: dict[asyncio.Task[None], str] = {}  # the oldest first, with their addresses
@@ -202,7 +206,10 @@ class Relay:
                 writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
                 try:
                     await self._serve_control(reader, writer, limit)
-                except (FedSimError, ValueError):  # its certificate names no party, or its line is too long
+                except FedSimError as error:  # its certificate names no party, or the list of revoked ones is invalid
+                    log.warning("dropped a connection: %s", error)
+                    transport.abort()
+                except (ValueError, RuntimeError):  # a line is too long, or the time was over in this moment
                     transport.abort()
                 finally:
                     writer.close()
@@ -212,15 +219,14 @@ class Relay:
     async def _serve_control(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: asyncio.Timeout
     ) -> None:
-        pem = _peer_certificate(writer)
-        issuer = next((each for each in self._issuers if certs.issued_by(_parse(pem), each)), None)
-        if issuer is None:
-            raise FileError("the certificate is of another authority", code="other-authority")
-        caller = _Caller(issuer.fingerprint(hashes.SHA256()), certs.certificate_party(pem))
+        shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        pem, groups = certs.certificate_pem(shown), enumerate(self._groups)
+        group = next(number for number, group in groups if any(certs.issued_by(shown, each) for each in group))
+        caller = _Caller(group, certs.certificate_party(pem))
         line = await _read_line(reader)
         limit.reschedule(None)
         self._unproved.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
-        if self._credentials.refuses(pem):
+        if self.credentials.refuses(pem):
             _answer(writer, f"{outbound.ERROR} revoked")
             log.warning("refused %s: its certificate was revoked", caller.party)
             return
@@ -270,10 +276,10 @@ class Relay:
 
     def _call(self, caller: _Caller, called: Party, label: str) -> str:
         """Give a ticket to a caller and one to the party that it calls; return the answer to the caller."""
-        registration = self._registered.get((_Caller(caller.authority, called), label))
+        registration = self._registered.get((_Caller(caller.group, called), label))
         if registration is None or registration.is_stuck:
             return f"{outbound.ERROR} not-registered"
-        waiting = [pairing.caller for pairing in self._pairings.values()]
+        waiting = [pairing.caller for pairing in set(self._pairings.values())]
         count = waiting.count(caller) + list(self._pairs.values()).count(caller)
         if count >= MAX_PER_PARTY or len(waiting) + len(self._pairs) >= self._quarter:
             return f"{outbound.ERROR} too-many"
@@ -431,18 +437,10 @@ def open_door(address: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except (OSError, UnicodeError) as error:
-        fault = f"cannot listen at {address}: {getattr(error, 'strerror', None) or 'unknown host'}"
+        number = getattr(error, "errno", None) or 0
+        fault = f"cannot listen at {address}: {os.strerror(number) if number > 0 else 'unknown host'}"
         hint = "stop the other program, or choose another --listen"
         raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
-
-
-def _peer_certificate(writer: asyncio.StreamWriter) -> bytes:
-    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return certs.certificate_pem(x509.load_der_x509_certificate(shown))
-
-
-def _parse(pem: bytes) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(pem)
 
 
 async def _read_line(reader: asyncio.StreamReader) -> str:

@@ -25,7 +25,7 @@ from fedsim.preflight.table import PartyInJob
 from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.relay import read_relay_credentials
+from fedsim.protocol.relay import read_relay
 from fedsim.protocol.tls import read_credentials
 from fedsim.registry import ENCODINGS, PRESETS
 from fedsim.runs.run_folder import lock_run_folder
@@ -440,8 +440,7 @@ def test_peers_are_called_only_on_request(folder):
 def test_a_relay_is_tested_and_what_is_wrong_is_named(folder):
     job, certs = read_job(folder / "job.toml"), folder / "certs"
     issue_certificates(certs, [HUB], datetime.now(UTC))
-    own = read_relay_credentials([certs / "ca.pem"], *party_files(certs, HUB))
-    with relay_in_thread(own) as hub:
+    with relay_in_thread(read_relay([certs / "ca.pem"], *party_files(certs, HUB))) as hub:
         for address in (job.coordinator.address, job.primary.address):
             change(folder / "job.toml", f'"{address}"', f'"{hub}"')
         for name in ("notary", "rentals"):
