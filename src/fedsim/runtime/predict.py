@@ -258,7 +258,9 @@ class Predictor:
                 reason = f"predicted without {', '.join(away)}" if away else ""
                 for name, one in zip(encoded, lists, strict=True):
                     if self._drift and name not in away:
-                        self._drift.add_similarity(name, mean_similarity(one.similarity.astype(np.float32))[:, 0])
+                        self._drift.add_similarity(
+                            name, mean_similarity(one.similarity[:, :1].astype(np.float32))[:, 0]
+                        )
                 return replace(found, matches=matches, away=away, reason=reason)
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)

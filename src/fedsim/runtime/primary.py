@@ -22,7 +22,13 @@ from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor, name_trigrams, text_columns
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
-from fedsim.linkage.private_linkage import PrivateLinks, count_links, load_private_links, save_private_links
+from fedsim.linkage.private_linkage import (
+    PrivateLinks,
+    count_links,
+    load_private_links,
+    mean_similarity,
+    save_private_links,
+)
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
@@ -51,6 +57,7 @@ log = logging.getLogger("fedsim.parties")
 SOLO_MODEL, TREES_MODEL = "solo", "trees"
 N_EXAMPLES = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
+MAX_BINNED = 100_000  # training records that bins of drift are fitted to
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
 FINISH_SECONDS = 120.0  # for a coordinator that restarts while training ends
@@ -115,7 +122,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         for party in context.secondaries
     }
     for party, found in lists.items():
-        quantiles = np.quantile(found.similarity[:, 0], QUANTILES).tolist()
+        quantiles = np.quantile(mean_similarity(found.vectors[:, :1]), QUANTILES).tolist()
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
@@ -379,10 +386,10 @@ def _save_model(
 
 
 def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, PrivateLinks]) -> dict[str, Any]:
-    """Return how the training records are distributed, which served records are compared with."""
-    rows = prepared.split.train
+    """Return how the training records, or many of them, are distributed; served records are compared with them."""
+    rows = prepared.split.train[:: 1 + len(prepared.split.train) // MAX_BINNED]
     features = as_features(prepared.data.features).take(rows)
-    best = {name: links.similarity[rows, 0] for name, links in lists.items()}
+    best = {name: mean_similarity(links.vectors[rows, :1])[:, 0] for name, links in lists.items()}
     return drift_facts(features.numbers, features.codes, features.cardinalities, best)
 
 
