@@ -125,6 +125,11 @@ def test_a_search_that_a_gpu_would_speed_up_goes_to_the_nodes_with_gpus(engine: 
     assert (resources["num_gpus"], resources["num_cpus"]) == (1, 1)
 
 
+def test_more_threads_than_a_node_has_are_as_many_as_it_has(engine: Engine) -> None:
+    found = link([[0.0], [9.0]], [[1.0], [8.0]], metric="euclidean", k=1, threads=64, engine=engine)
+    assert found.partner.tolist() == [[0], [1]]
+
+
 def test_an_error_in_a_task_is_the_one_of_this_machine(engine: Engine) -> None:
     metric = WeightedSum((WeightedField("x", "euclidean", weight=1e200),))
     tables = {"x": np.array([1e150])}, {"x": np.array([0.0])}

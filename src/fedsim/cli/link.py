@@ -224,8 +224,9 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
     if request.page is not None:
         message = "--report needs all links in memory, but these go to a folder of files; omit --report"
         raise SettingError(message, code="report-of-parts")
-    read_primary, read_secondary, metric = _open_tables(request)
     engine, terms = load_engine(request.engine), [request.columns, request.secondary_columns, request.fields]
+    engine.check()
+    read_primary, read_secondary, metric = _open_tables(request)
     (ours, theirs), ids = request.sides(), _read_ids(request)
     primary = _TableParts(request.primary, ours, read_primary, terms)
     secondary = _TableParts(request.secondary, theirs, read_secondary, terms)

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -41,6 +42,7 @@ MAX_RETRIES = 20  # of a task whose node or worker was lost
 OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
 INDEX_FACTOR = 6  # memory of an index, in sizes of its records
 CONNECT_SECONDS = 10.0
+LOOK_SECONDS = 30.0  # until the nodes are looked at again
 NO_ENGINE = "engine ray requires the package ray; install fedsim-vfl[ray]"
 # Ray reads these when it is imported. It reports nothing, and a cluster started here listens on 127.0.0.1 only.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -60,7 +62,7 @@ class RayEngine:
 
     def __init__(self, address: str = "") -> None:
         os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-        if not address:
+        if not address and "ray" not in sys.modules:
             settings = {**LOOPBACK, **PATIENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
         try:
@@ -132,9 +134,9 @@ class RayEngine:
             for tile in chain([first], remaining):
                 waiting[task.remote(VERSION, name, light, records, tile)] = tile.number
                 while len(waiting) >= self._most_tasks(resources):
-                    yield self._next_result(waiting)
+                    yield self._next_result(waiting, resources)
             while waiting:
-                yield self._next_result(waiting)
+                yield self._next_result(waiting, resources)
         finally:
             for reference in waiting:
                 self._ray.cancel(reference, force=True)
@@ -143,12 +145,21 @@ class RayEngine:
         """Return what a task takes of its node, so that Ray starts no more of them than fit."""
         offered = chunk.metric.backends(queries, chunk.records, chunk.k)
         on_cpu = next(backend for backend in offered if backend.name != GPU and backend.pays())
-        gpus = self._ray.cluster_resources().get("GPU", 0) and chunk.options.device != "cpu"
-        use_gpu = bool(gpus) and on_cpu.exhaustive and any(backend.name == GPU for backend in offered)
+        suits_gpu = on_cpu.exhaustive and chunk.options.device != "cpu" and any(one.name == GPU for one in offered)
+        use_gpu = suits_gpu and any(node.get("GPU", 0) >= 1 for node in self._nodes())
+        nodes = [node for node in self._nodes() if node.get("GPU", 0) >= use_gpu]
+        threads = min(chunk.options.threads or 1, max(int(node.get("CPU", 0)) for node in nodes))
+        largest = max(node.get("memory", 0) for node in nodes if node.get("CPU", 0) >= threads)
         needed = record_bytes(queries) + (0 if on_cpu.exhaustive else INDEX_FACTOR * record_bytes(chunk.records))
-        largest = max(node["Resources"].get("memory", 0) for node in self._ray.nodes() if node["Alive"])
-        threads = chunk.options.threads or 1
         return {"num_cpus": threads, "num_gpus": int(use_gpu), "memory": int(min(needed, 0.9 * largest))}
+
+    def _nodes(self) -> list[dict[str, float]]:
+        """Return the resources of every node that is alive and can run tasks."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        if not nodes:
+            message = "no node of the Ray cluster has a CPU left; start one and run the command again"
+            raise DeviceError(message, code="engine-failed", reason="no node")
+        return nodes
 
     def _most_tasks(self, resources: dict[str, float]) -> int:
         """Return how many tasks may be under way; nodes come and go."""
@@ -156,9 +167,14 @@ class RayEngine:
         kind, needed = ("GPU", 1.0) if resources["num_gpus"] else ("CPU", resources["num_cpus"])
         return max(1, TASKS_PER_WORKER * int(found.get(kind, 0) / needed))
 
-    def _next_result(self, waiting: dict[Any, int]) -> tuple[int, TileBest, str]:
-        errors = self._ray.exceptions
-        (ready, *_), _ = self._ray.wait(list(waiting), num_returns=1)
+    def _next_result(self, waiting: dict[Any, int], resources: dict[str, float]) -> tuple[int, TileBest, str]:
+        errors, done = self._ray.exceptions, list[Any]()
+        while not done:
+            done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=LOOK_SECONDS)
+            if not done and not any(node.get("GPU", 0) >= resources["num_gpus"] for node in self._nodes()):
+                message = "the last node with a GPU left the Ray cluster; run the command again, or add --device cpu"
+                raise DeviceError(message, code="engine-failed", reason="no node")
+        (ready,) = done
         try:
             return waiting[ready], *self._ray.get(ready)
         except errors.RayTaskError as error:

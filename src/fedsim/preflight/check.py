@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, toml_file
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
+from fedsim.linkage.engines import load_engine
 from fedsim.preflight import table
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
@@ -171,6 +172,13 @@ def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
     if address.scheme == "http" and not is_loopback(f"{address.hostname}:0"):
         message = "traces and logs travel to the collector in plaintext"
         yield warning("telemetry", message, "use an https address in telemetry.otlp", code="plaintext-telemetry")
+
+
+def check_engine(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that what a coordinator searches with is installed and, if it has an address, answers there."""
+    if place.own.engine != "local":
+        load_engine(place.own.engine).check()
+        yield ok("engine", place.own.engine)
 
 
 def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
@@ -529,6 +537,7 @@ PARTY_CHECKS = (
     ("folder", check_folder),
     ("device", check_device),
     ("telemetry", check_telemetry),
+    ("engine", check_engine),
 )
 
 

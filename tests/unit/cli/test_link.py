@@ -377,3 +377,40 @@ def test_a_place_is_a_field_of_a_weighted_sum(tmp_path, monkeypatch):
         main(words)
     assert left.value.code in (0, None)
     assert load_links("o.parquet").partner.tolist() == [[0], [1], [2]]
+
+
+def test_tables_in_parts_give_the_links_of_whole_tables_in_a_folder(folder: Path) -> None:
+    for name in ("flats", "rentals"):
+        (folder / name).mkdir()
+        for number, rows in enumerate(pl.read_csv(folder / f"{name}.csv").iter_slices(17)):
+            rows.write_parquet(folder / name / f"part-{number}.parquet")
+        (folder / name / "_SUCCESS").touch()
+    assert run(*PLACES) == 0
+    parts = ["link", "--primary", "flats", "--secondary", "rentals/*.parquet", "--on", "lat,lon", "--k", "5"]
+    assert run(*parts, "--out", "links", "--id", "lat") == 0
+    whole, found = load_links("links.parquet"), load_links("links")
+    assert found.similarity.tobytes() == whole.similarity.tobytes()
+    assert found.partner.tolist() == whole.partner.tolist()
+    written = pl.read_parquet("links/*.parquet")
+    assert written["record"].to_list() == np.repeat(np.arange(60), 5).tolist()
+    assert written["record_id"].gather_every(5).to_list() == pl.read_csv("flats.csv")["lat"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--primary", "flats.csv", "--secondary", "none/*.parquet", "--out", "new"], "names no file"),
+        (["--primary", "empty", "--secondary", "flats.csv", "--out", "new"], "names no file"),
+        (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "empty"], "exists"),
+        (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "new", "--report", "page.html"], "--report"),
+        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "rai"], "ray"),
+        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "local:1"], "address"),
+    ],
+)
+def test_bad_parts_and_engines_are_refused_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    (folder / "empty").mkdir()
+    assert run("link", *words, "--on", "lat,lon", "--k", "5") == 2
+    assert text in capsys.readouterr().err
+    assert not (folder / "new").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -616,3 +617,9 @@ def test_no_value_of_any_cell_is_shown(folder):
     text = str(asdict(report(folder, *PARTIES)))
     assert text.count(" row ") == 3
     assert not any(word in text for word in canaries.values())
+
+
+def test_an_engine_that_is_not_installed_fails(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    renamed("notary.toml", "[tls]", 'engine = "ray:auto"\n[tls]')(folder)
+    assert_found(failures(report(folder, "notary")), "engine", "missing-package", "fedsim-vfl[ray]")
