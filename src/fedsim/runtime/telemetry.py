@@ -435,8 +435,6 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
 
     telemetry = PartyTelemetry(context)
     with ExitStack() as stack:
-        if settings.metrics:
-            stack.enter_context(serve_metrics(settings.metrics, telemetry.samples))
         provider = None
         if settings.otlp:
             telemetry.spans, provider = stack.enter_context(_open_otlp(settings.otlp, context))
@@ -445,6 +443,8 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
         stack.callback(logging.getLogger("fedsim").removeHandler, handler)
         connection.record_event, context.progress.observer = count_event, telemetry
         telemetry.entered(context.progress.stages[-1].name)
+        if settings.metrics:
+            stack.enter_context(serve_metrics(settings.metrics, telemetry.samples))
         failure: BaseException | None = None
         try:
             yield telemetry
