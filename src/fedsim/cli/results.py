@@ -115,15 +115,39 @@ def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:
         server.serve_forever()
 
 
-def run_report(run: Path, map_party: Path | None, identifiers_party: Path | None, mode: OutputMode) -> None:
-    """Write the report and the model card of a run again."""
+def run_report(
+    run: Path,
+    map_party: Path | None,
+    identifiers_party: Path | None,
+    mode: OutputMode,
+    *,
+    onnx: Path | None = None,
+    register: str | None = None,
+) -> None:
+    """Write the report and the model card of a run again; on request also its network, for use elsewhere."""
     from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
 
+    if onnx is not None:
+        check_output_paths([onnx], [])
     parties = [None if path is None else read_party_file(path) for path in (map_party, identifiers_party)]
     page = write_report(find_run(run), *parties)
     card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
-    text = f"Wrote {page}, with {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it"
-    mode.show({"report": str(page), "card": card}, lambda: typer.echo(text))
+    lines = [f"Wrote {page}, with {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it"]
+    value: dict[str, Any] = {}
+    if onnx is not None or register is not None:
+        from fedsim.runtime import onnx_export
+
+        network = onnx_export.PrimaryNetwork.load(page.parent)
+        value = {"network": network.facts}
+        if network.facts["trees"] == "not included":
+            lines.append("The trees beside the network are not part of what follows")
+        if onnx is not None:
+            onnx_export.write_onnx(network, onnx)
+            lines.append(f"Wrote {onnx}: the primary's network, which takes partners {network.facts['partners']}")
+        if register is not None:
+            value["registered"] = onnx_export.register_model(network, register)
+            lines.append(f"Registered {value['registered']} as '{register}'")
+    mode.show({"report": str(page), "card": card, **value}, lambda: typer.echo("\n".join(lines)))
 
 
 def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authority: Path | None = None) -> None:

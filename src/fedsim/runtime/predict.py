@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from fedsim.config.job import Job
 from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
@@ -63,7 +64,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class _TrainedPrimary:
+class TrainedPrimary:
     """A trained network of the primary, with what is needed to use it."""
 
     weights: dict[str, torch.Tensor]
@@ -71,7 +72,7 @@ class _TrainedPrimary:
     facts: dict[str, Any]
 
     @classmethod
-    def load(cls, store: RunStore, name: str) -> _TrainedPrimary:
+    def load(cls, store: RunStore, name: str) -> TrainedPrimary:
         weights, facts = store.load_weights(name)
         return cls(weights, FeaturePreprocessor.from_json(facts["preparation"]), facts)
 
@@ -79,10 +80,10 @@ class _TrainedPrimary:
         preparation = replace(self.preparation, party=table)
         return Features.of(preparation.apply(records.select(preparation.columns)))
 
-    def model(self, context: PartyContext, neighbours: list[NeighbourList], method: str | None = None) -> Model:
+    def model(self, job: Job, name: str, neighbours: list[NeighbourList], method: str | None = None) -> Model:
         columns = Features.without_records(self.preparation)
-        config, target = training_config(context.job, method), target_from_state(self.facts["target"])
-        return restore_model(config, target, columns, neighbours, self.weights, context.party_file.name)
+        config, target = training_config(job, method), target_from_state(self.facts["target"])
+        return restore_model(config, target, columns, neighbours, self.weights, name)
 
     def explain(
         self,
@@ -126,8 +127,8 @@ class Predictor:
         context.connection.wait_seconds, context.connection.serves_predictions = wait_seconds, True
         store = RunStore(context.folder, context.job)
         self.context = context
-        self._trained = _TrainedPrimary.load(store, TRAINED_MODEL)
-        self._solo = _TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
+        self._trained = TrainedPrimary.load(store, TRAINED_MODEL)
+        self._solo = TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
         self._trees, self._texts = None, []
         if store.has_weights(TREES_MODEL):
             tensors, facts = store.load_weights(TREES_MODEL)
@@ -206,7 +207,7 @@ class Predictor:
                 if own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with the solo model: %s", error)
-                solo = self._solo.model(self.context, [], "solo")
+                solo = self._solo.model(self.context.job, own.name, [], "solo")
                 own_features = self._solo.features(records, table)
                 if explained:
                     found = self._solo.explain(solo, own_features, [], "solo")
@@ -358,7 +359,12 @@ class Predictor:
             embedded.append(EmbeddedPartners(rows.values, lists[-1]))
         shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
-        return self._trained.model(self.context, neighbours), lists, tuple(away), embedded
+        return (
+            self._trained.model(self.context.job, self.context.party_file.name, neighbours),
+            lists,
+            tuple(away),
+            embedded,
+        )
 
     def _current_model(self, away: Sequence[str]) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""
@@ -373,7 +379,7 @@ class Predictor:
                     holder = self._remotes[name] = RemoteSecondary(session, form, predicting=True)
                 shape = Neighbours.without_records(terms.k, max(1, len(terms.field_bytes)))
                 neighbours.append(NeighbourList(shape, (holder,)))
-            self._model = sessions, self._trained.model(self.context, neighbours)
+            self._model = sessions, self._trained.model(self.context.job, self.context.party_file.name, neighbours)
         return self._model[1]
 
     def _dial_coordinator(self) -> Session:

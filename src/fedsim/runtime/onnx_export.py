@@ -1,0 +1,175 @@
+"""The primary's part of a trained model as an ONNX file, and as a model of an MLflow registry.
+
+The secondaries' networks are not in it: they stay with their owners, who send the activations that it takes as inputs.
+
+Letters: B records, d columns of numbers, e columns of codes, K partners, C width of the cut layer, F compared fields,
+N members, T outputs of the task.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.config.job import Job
+from fedsim.errors import SettingError
+from fedsim.registry import METHODS
+from fedsim.runs.record import read_run_record
+from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
+from fedsim.runtime.predict import TrainedPrimary
+from fedsim.runtime.primary import training_config
+from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model
+from fedsim.storage.files import atomic_write
+from fedsim.training import Model, NeighbourList
+from fedsim.training.data import MAX_LABEL, LogTarget, NumericTarget, Target
+from fedsim.types import AnyArray
+from fedsim.version import VERSION
+
+OUTPUTS = ("prediction", "spread")
+EXAMPLE_RECORDS = 2
+
+
+class WholeNetwork(nn.Module):
+    """Members, the mean of their predictions in the label's unit, and how far they disagree."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(methods.member_networks(model.primary.model.network))
+        self.target, self.task = model.target, model.primary.task
+
+    def forward(self, numbers: Tensor, codes: Tensor, *lists: Tensor) -> tuple[Tensor, Tensor]:
+        branches = []
+        for sent, similarity in zip(lists[::2], lists[1::2], strict=True):  # (B, K, C), (B, K, F)
+            n_pairs = sent.shape[0] * sent.shape[1]
+            position = torch.arange(n_pairs).reshape(sent.shape[0], sent.shape[1])  # every pair has its own row
+            branches.append(gates.Branch((sent.reshape(n_pairs, sent.shape[2]),), position, similarity))
+        batch = gates.Batch(layers.FeatureTensors(numbers, codes), branches)
+        scores = [network(batch) for network in self.networks]  # each (B, M, T)
+        found = torch.stack([self.task.predict(member)[:, 0] for member in scores])  # (N, B)
+        prediction = self.task.predict(torch.cat(scores, dim=1))  # (B, T)
+        return decode(self.target, prediction), found.std(dim=0, correction=0)
+
+
+def decode(target: Target, prediction: Tensor) -> Tensor:
+    """Return predictions of a network as :meth:`Target.decode_predictions` does, by operations of a network."""
+    if isinstance(target, LogTarget):
+        limit = float(np.log(MAX_LABEL))
+        return decode(target.inner, prediction).clamp(-limit, limit).exp()
+    if isinstance(target, NumericTarget):
+        return target.shift + target.scale * prediction[:, 0]
+    return torch.cat([1 - prediction, prediction], dim=1) if prediction.shape[1] == 1 else prediction
+
+
+@dataclass(frozen=True, eq=False)
+class PrimaryNetwork:
+    """The network of a finished run, inputs of zeros by name (no record of anybody), and facts for whoever uses it."""
+
+    network: WholeNetwork
+    inputs: dict[str, AnyArray]
+    facts: dict[str, str]
+    metrics: dict[str, float]  # of the test records
+
+    @classmethod
+    def load(cls, folder: Path) -> PrimaryNetwork:
+        """Load the primary's network from its run folder."""
+        record = read_run_record(folder)
+        job = Job.from_dict(record.job)
+        trained, lists = TrainedPrimary.load(RunStore(folder, job), TRAINED_MODEL), []
+        for name, terms in job.secondaries.items():
+            sent: Any = training_config(job).secondary.local
+            holder: Any = secondary_model.AbsentSecondary(name, sent.cut, terms.k)
+            lists.append(NeighbourList(Neighbours.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,)))
+        model = trained.model(job, record.party, lists)
+        method, inputs = model.config.method, {}
+        inputs["numbers"] = np.zeros((EXAMPLE_RECORDS, model.columns[0]), np.float32)
+        inputs["codes"] = np.zeros((EXAMPLE_RECORDS, model.columns[1]), np.int64)
+        for one in lists:
+            used = method.arrange(one.neighbours, np.random.default_rng(0))
+            (holder,) = one.holders
+            inputs[f"activations_{holder.name}"] = np.zeros((EXAMPLE_RECORDS, used.k, holder.width), np.float32)
+            similarity = np.zeros((EXAMPLE_RECORDS, *used.similarity.shape[1:]), np.float32)
+            inputs[f"similarity_{holder.name}"] = similarity
+        facts = {
+            "fedsim": VERSION,
+            "name": job.name,
+            "job": job.hash,
+            "method": job.training.method,
+            "partners": "least similar first" if isinstance(method, methods.FedSim) else "most similar first",
+            "trees": "not included" if METHODS.detail(job.training.method, "trees") else "none",
+        }
+        metrics = {f"test_{metric}": value for metric, value in record.metrics.get("test", {}).items()}
+        return cls(WholeNetwork(model).eval(), inputs, facts, metrics)
+
+    @cached_property
+    def onnx(self) -> Any:
+        """The network as an ONNX model for any number of records."""
+        loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+        before = [logger.level for logger in loggers]
+        for logger in loggers:  # they report libraries and optimisations that nothing here needs
+            logger.setLevel(logging.ERROR)
+        records: Any = torch.export.Dim("records", min=1)
+        sizes = [{0: records} for _ in self.inputs]
+        shapes = (*sizes[:2], *([tuple(sizes[2:])] if len(sizes) > 2 else []))
+        try:
+            import_module("onnxscript")
+            tensors = tuple(torch.from_numpy(array) for array in self.inputs.values())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch about its own use of torch
+                program: Any = torch.onnx.export(
+                    self.network,
+                    tensors,
+                    dynamo=True,
+                    dynamic_shapes=shapes,
+                    input_names=list(self.inputs),
+                    output_names=list(OUTPUTS),
+                    verbose=False,
+                )
+        except ImportError as error:
+            message = "an ONNX file requires the packages onnx and onnxscript; install fedsim-vfl[onnx]"
+            raise SettingError(message, code="missing-package", package="onnx") from error
+        finally:
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)
+        found = program.model_proto
+        for name, fact in self.facts.items():
+            found.metadata_props.add(key=name, value=fact)
+        return found
+
+
+def write_onnx(loaded: PrimaryNetwork, path: Path) -> None:
+    """Write the network to an ONNX file that only its owner may read."""
+    content = loaded.onnx.SerializeToString()
+    with atomic_write(path, mode=0o600) as part:
+        part.write_bytes(content)
+
+
+def register_model(loaded: PrimaryNetwork, name: str) -> str:
+    """Log the network to MLflow, as MLflow is set, and register it under a name; return its address there."""
+    try:
+        mlflow: Any = import_module("mlflow")
+        flavour: Any = import_module("mlflow.onnx")
+    except ImportError as error:
+        message = "registering a model requires the packages mlflow and onnx; install fedsim-vfl[tracking,onnx]"
+        raise SettingError(message, code="missing-package", package="mlflow") from error
+    with torch.no_grad():
+        found = loaded.network(*(torch.from_numpy(array) for array in loaded.inputs.values()))
+    outputs = {part: values.numpy() for part, values in zip(OUTPUTS, found, strict=True)}
+    signature = mlflow.models.infer_signature(loaded.inputs, outputs)
+    try:
+        with mlflow.start_run(run_name=loaded.facts["name"]):
+            mlflow.log_params(loaded.facts)
+            mlflow.log_metrics(loaded.metrics)
+            logged = flavour.log_model(loaded.onnx, name="primary", signature=signature, registered_model_name=name)
+    except mlflow.exceptions.MlflowException as error:
+        message = f"MLflow did not take the model ({type(error).__name__}); check MLFLOW_TRACKING_URI and the name"
+        raise SettingError(message, code="tracking-failed") from error
+    return str(logged.model_uri)

@@ -1,0 +1,115 @@
+"""The primary's network predicts the same as an ONNX file and as a model of an MLflow registry."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fedsim.cli.app import app
+from fedsim.errors import SettingError
+from fedsim.runtime.onnx_export import OUTPUTS, PrimaryNetwork, WholeNetwork, register_model
+from fedsim.runtime.run_local import run_local
+from fedsim.splitnn import Features, Neighbours
+from fedsim.training import PrimaryData, SecondaryData, TaskType, boosted_trees, train
+from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.types import Split
+from fedsim_lab.faults.local_job import CITY, create_local_job
+
+STACKED = {
+    "training": {"preset": "modern", "method": "stacked", "members": 1, "width": 8, "epochs": 1},
+    "protection": {"embedding": "random"},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a primary whose job has trees beside a network."""
+    place = create_local_job(tmp_path_factory.mktemp("onnx") / "job", **STACKED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boosted_trees, "ROUNDS", 3)
+        run_local(place.job, [place.own(name) for name in place.names])
+    return place.run(CITY)
+
+
+def random_inputs(loaded: PrimaryNetwork, n_records: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(n_records)
+    return {
+        name: rng.normal(size=(n_records, *zeros.shape[1:])).astype(zeros.dtype)
+        for name, zeros in loaded.inputs.items()
+    }
+
+
+def network_outputs(loaded: PrimaryNetwork, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    with torch.no_grad():
+        return [found.numpy() for found in loaded.network(*map(torch.from_numpy, inputs.values()))]
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow about its own database
+def test_a_file_and_a_registered_model_predict_what_the_network_predicts(run: Path, tmp_path: Path, monkeypatch):
+    mlflow, file = pytest.importorskip("mlflow"), tmp_path / "ours.onnx"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["report", str(run), "--onnx", str(file), "--register", "flats", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    facts = told["network"]
+    assert (facts["method"], facts["trees"], facts["partners"]) == ("stacked", "not included", "least similar first")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    session, loaded = onnxruntime.InferenceSession(file), PrimaryNetwork.load(run)
+    assert session.get_modelmeta().custom_metadata_map["job"] == facts["job"]
+    registered = mlflow.pyfunc.load_model(told["registered"])
+    for n_records in (1, 9):
+        inputs = random_inputs(loaded, n_records)
+        expected = network_outputs(loaded, inputs)
+        for name, one, other in zip(OUTPUTS, session.run(None, inputs), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(registered.predict(inputs)[name], other, rtol=1e-5, atol=1e-5)
+    (version,) = mlflow.MlflowClient().search_model_versions("name='flats'")
+    assert mlflow.get_run(version.run_id).data.params["method"] == "stacked"
+
+
+def test_a_missing_package_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
+    loaded = PrimaryNetwork.load(run)
+    for package, use in (("onnxscript", lambda: loaded.onnx), ("mlflow", lambda: register_model(loaded, "flats"))):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(SettingError) as caught:
+            use()
+        assert caught.value.code == "missing-package"
+
+
+@pytest.mark.parametrize(
+    ("preset", "method", "n_classes", "fields"),
+    [
+        ("modern", "fedsim", 0, 2),
+        ("paper", "fedsim", 0, 1),
+        ("paper", "avgsim", 2, 1),
+        ("paper", "featuresim", 3, 2),
+        ("paper", "top1sim", 2, 1),
+    ],
+)
+def test_the_exported_network_predicts_what_the_model_predicts(preset: str, method: str, n_classes: int, fields: int):
+    rng, n, m, k = np.random.default_rng(0), 60, 30, 4
+    features = Features(rng.normal(size=(n, 3)), rng.integers(0, 20, (n, 1)), (20,))
+    labels = rng.integers(0, n_classes, n) if n_classes else rng.normal(size=n)
+    similarity = -np.sort(-rng.normal(size=(n, k, 1)), axis=1) + 0.01 * rng.normal(size=(n, k, fields))
+    partner, split = rng.integers(0, m, (n, k)), Split(np.arange(40), np.arange(40, 50), np.arange(50, n))
+    overrides = ConfigOverrides(epochs=1, members=2, width=8)
+    config = build_config(preset, method, overrides, seed=0, device="cpu")
+    kind = TaskType.CLASSES if n_classes else TaskType.NUMBERS
+    secondary = SecondaryData(rng.normal(size=(m, 2)), partner, similarity)
+    model = train(PrimaryData(features, labels, kind), [secondary], split, config).model
+    given = config.method.arrange(Neighbours(partner, similarity), rng)
+    sent = model.groups[0][0].infer(torch.arange(m))[torch.from_numpy(given.partner)]
+    tensors = torch.from_numpy(features.numbers), torch.from_numpy(features.codes)
+    with torch.no_grad():
+        found, _ = WholeNetwork(model)(*tensors, sent, torch.from_numpy(given.similarity).float())
+    expected = model.predict(features, [Neighbours(partner, similarity)])
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
