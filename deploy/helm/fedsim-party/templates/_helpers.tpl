@@ -78,7 +78,7 @@ spec:
         {{- end }}
       {{- end }}
       {{- if .Values.port }}
-      # A primary listens once it is linked, which may take hours: it is started, not dead, until then.
+      # No liveness by the port: a party that computes for long must not be killed for a slow answer.
       readinessProbe:
         tcpSocket:
           port: party
