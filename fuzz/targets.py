@@ -52,9 +52,9 @@ def _sealed(data: bytes) -> bytes:
 def session(data: bytes) -> None:
     """A conversation: every four bytes choose a message, its numbers and its place in the conversation."""
     kinds = list(KINDS.values())
-    for role in Role:
-        sender = next(each for each in Role if each is not role)
-        here = Session(ConnectionState(PARTIES[role], {}, {}, 0.0, bounds=BOUNDS), PARTIES[sender], IDENT)
+    for party in PARTIES.values():
+        sender = next(each for each in PARTIES.values() if each is not party)
+        here = Session(ConnectionState(party, {}, {}, 0.0, bounds=BOUNDS), sender, IDENT)
         ours, theirs = stream_pair()
         here.attach(ours, 0)
         for place in range(0, min(len(data), 400) - 3, 4):
@@ -98,7 +98,9 @@ class _StubPredictor:
     columns = ("area",)
     coordinator_online = True
     context = SimpleNamespace(
-        job=SimpleNamespace(name="fuzz"), party_file=SimpleNamespace(serving=SimpleNamespace(explain=False))
+        job=SimpleNamespace(name="fuzz"),
+        party_file=SimpleNamespace(serving=SimpleNamespace(explain=False)),
+        telemetry=None,
     )
 
     def online(self) -> dict[str, bool]:

@@ -17,6 +17,7 @@ from fedsim.cli import ExitCode
 from fedsim.cli.app import app
 from fedsim.config.schema import list_settings
 
+pytestmark = pytest.mark.slow
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")
 SEARCH = """const field = document.querySelector("[data-md-component=search-query]");
 field.focus();

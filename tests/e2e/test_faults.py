@@ -41,6 +41,7 @@ def proxies(place):
         network.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [[CITY], [RENTALS, NOTARY]])
 def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopped, expected, tmp_path):
     place = create_local_job(tmp_path / "job", training=TRAINING)
@@ -58,6 +59,7 @@ def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopp
         assert "retrying" in parties.said(waiting)
 
 
+@pytest.mark.slow
 def test_a_network_that_delays_cuts_and_stalls_at_random_changes_nothing(expected, tmp_path):
     place, rng = create_local_job(tmp_path / "job", training=TRAINING), np.random.default_rng()
     with proxies(place) as networks, party_processes(place) as parties:
@@ -83,6 +85,7 @@ def misbehave(network, rng):
     network.resume()
 
 
+@pytest.mark.slow
 def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_path):
     place = create_local_job(tmp_path / "job", training=TRAINING)
     with proxies(place) as networks, party_processes(place) as parties:
@@ -97,6 +100,7 @@ def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_pa
         assert parties.finish() == expected
 
 
+@pytest.mark.slow
 def test_certificates_keys_and_authority_are_replaced_in_the_middle_of_a_training(expected, tmp_path):
     place = create_local_job(tmp_path / "job", training=TRAINING)
     certs, new = place.folder / "certs", tmp_path / "new"

@@ -105,6 +105,7 @@ def under(attacks):
             attack.join()
 
 
+@pytest.mark.slow
 def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path):
     place = create_local_job(tmp_path / "job", training=TRAINING)
     issue_certificates(place.folder / "certs", [STRANGER], datetime.now(UTC))

@@ -37,6 +37,7 @@ def learnt_in_quiet(folder, **changes):
         return parties.finish()
 
 
+@pytest.mark.slow
 def test_every_role_is_killed_at_random_and_the_weights_are_those_of_a_quiet_run(tmp_path):
     job = {"n_secondaries": 2, "training": {"epochs": EPOCHS}}
     expected, place = learnt_in_quiet(tmp_path / "quiet", **job), create_local_job(tmp_path / "shot", **job)
@@ -58,6 +59,7 @@ def expected(tmp_path_factory):
     return learnt_in_quiet(tmp_path_factory.mktemp("quiet") / "job")
 
 
+@pytest.mark.slow
 def test_parties_that_only_dial_out_meet_at_a_relay_and_each_may_be_killed(expected, tmp_path):
     """Each behind a proxy, in a network where nothing else is reached; without root, on one network."""
     apart = NamespaceNetwork.available()

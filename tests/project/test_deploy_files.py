@@ -162,6 +162,7 @@ def test_the_unit_is_hardened_but_lets_searches_be_compiled(unit: configparser.C
     assert all(service[name] == "yes" for name in switches)
 
 
+@pytest.mark.slow
 def test_the_demo_gives_every_party_its_own_secrets_and_no_others(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     parties = tmp_path / "parties"

@@ -59,7 +59,7 @@ def stability_index(before: AnyArray, after: AnyArray) -> float:
     >>> round(stability_index(np.array([50, 50]), np.array([500, 500])), 3)
     0.0
     >>> round(stability_index(np.array([50, 50]), np.array([900, 100])), 2)
-    0.87
+    0.88
     """
     used = (before > 0) | (after > 0)
     p, q = (np.maximum(counts, 0.5) / np.maximum(counts, 0.5).sum() for counts in (before[used], after[used]))
