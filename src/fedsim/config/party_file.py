@@ -327,7 +327,7 @@ class ServingSettings(ConfigSection):
     partner records under numbers that are valid in one answer only, and effects of the record's own columns."""
 
 
-class NetworkSettings(ConfigSection):
+class ConnectionSettings(ConfigSection):
     """Where the party listens, and how it reaches others."""
 
     listen: str | None = setting(None, example="0.0.0.0:7412", title="host and port, such as 0.0.0.0:7412")
@@ -473,7 +473,7 @@ class PartyFile(ConfigFile):
     """The key for encoding identifiers."""
     serving: ServingSettings = ServingSettings()
     """How predictions are served; primary only."""
-    network: NetworkSettings = NetworkSettings()
+    network: ConnectionSettings = ConnectionSettings()
     """Where this party listens, and how it reaches others."""
     telemetry: TelemetrySettings = TelemetrySettings()
     """Metrics, traces and logs for the owner of this party."""
