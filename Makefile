@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Tests and examples start many processes, which begin sooner if the code is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install setup demo test integrations check format lint types imports examples docs bench wheel sbom audit fuzz clean
+.PHONY: install setup demo test retest integrations slow check format lint types imports examples docs bench wheel sbom audit fuzz clean
 
 # The product alone, for its users; what `make setup` installed is enough.
 install: $(PRODUCT)
@@ -33,11 +33,18 @@ demo: install
 test: setup
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Tests that wait or run long, and those with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
+# The tests that failed last, one after the other.
+retest: setup
+	$(PY) -m pytest -v --last-failed --last-failed-no-failures none -m '' tests src tests/integrations
+
+# Tests with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
 integrations: setup
 	$(PIP) -e '.[deploy-tests,nvflare,ray,tracking]'
 	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py tests/unit/runtime/test_onnx_export.py \
 		tests/unit/storage/test_key_source.py
+
+# Tests that wait or run long.
+slow: setup
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 check: format lint types imports test examples

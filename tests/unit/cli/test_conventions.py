@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,8 @@ def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, 
     shutil.rmtree(tmp_path / "city-run")
     before = sorted(tmp_path.rglob("*"))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job ignores it
+    pipes["preexec_fn"] = as_in_a_terminal
     with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, bufsize=0, **pipes) as asking:
         said = b""
         while question not in said:
