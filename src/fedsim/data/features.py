@@ -6,7 +6,8 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
 from fedsim.data.column_names import coordinate_pairs, latitude_longitude_columns
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.privacy.geodesy import to_metres
 from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import Floats, Floats32, Integers
 from fedsim.validation import validate_integer
@@ -226,6 +228,73 @@ def days_since_epoch(cells: pl.Series) -> pl.Series:
     return cells.cast(pl.Int64).cast(pl.Float64) / MICROSECONDS_PER_DAY
 
 
+# Two places of a record: how far apart they are and in which direction, which networks and trees learn badly from four
+# coordinates
+
+MAX_PLACES = 4  # of a record whose places are compared with each other
+DEGREES = np.array([90.0, 180.0])
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """The way from one place of a record to another: metres altogether, to the east and to the north.
+
+    A record that lacks a place, or has one outside the globe, counts as the mean.
+    """
+
+    start: tuple[str, str]
+    end: tuple[str, str]
+    parts: tuple[NumberColumn, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(part.column for part in self.parts)
+
+    @property
+    def spread(self) -> tuple[bool, ...]:
+        """Return for every column whether it takes more than two values."""
+        return tuple(part.many for part in self.parts)
+
+    def apply(self, frame: pl.DataFrame, party: str) -> Floats:
+        """Return one row per record, one column per name."""
+        metres = _displacement(frame, (*self.start, *self.end), party)
+        pairs = zip(self.parts, metres.T, strict=True)
+        return np.column_stack([part.apply(pl.Series(part.column, cells)) for part, cells in pairs])
+
+
+def fit_displacements(
+    frame: pl.DataFrame, columns: Sequence[str], *, party: str, rows: Integers | None = None
+) -> tuple[Displacement, ...]:
+    """Fit the ways between the places of a record on its training rows; there are none with a single place.
+
+    >>> trips = {"from_lat": [1.30, 1.31], "from_lon": [103.8, 103.8], "to_lat": [1.3, 1.3], "to_lon": [103.9, 103.8]}
+    >>> fit_displacements(pl.DataFrame(trips), list(trips), party="primary")[0].names[0]
+    'from_lat, from_lon to to_lat, to_lon'
+    """
+    places = [(latitude, longitude) for latitude, longitude, _ in coordinate_pairs(columns)][:MAX_PLACES]
+    found = []
+    for start, end in combinations(places, 2):
+        metres = _displacement(frame, (*start, *end), party)[slice(None) if rows is None else rows]
+        way = f"{', '.join(start)} to {', '.join(end)}"
+        cells = zip((way, f"{way}, east", f"{way}, north"), metres.T, strict=True)
+        parts = [fit_number(pl.Series(name, values, nan_to_null=True)) for name, values in cells]
+        if any(part.deviation for part in parts):
+            # The coordinates say already where a place is missing.
+            found.append(Displacement(start, end, tuple(replace(part, missing=False) for part in parts)))
+    return tuple(found)
+
+
+def _displacement(frame: pl.DataFrame, columns: Sequence[str], party: str) -> Floats:
+    """Return metres altogether, to the east and to the north, (n, 3); NaN where a place is missing or no place."""
+    cells = [_read_feature(frame[column], CellType.NUMBER, party).to_numpy() for column in columns]
+    places = np.stack(cells, axis=1).reshape(-1, 2, 2)  # records, start and end, latitude and longitude
+    known = (np.abs(places) <= DEGREES).all(axis=(1, 2))
+    metres = np.full((len(places), 3), np.nan)
+    metres[known, 1:] = to_metres(places[known, 1], places[known, 0])
+    metres[:, 0] = np.hypot(metres[:, 1], metres[:, 2])
+    return metres
+
+
 # All columns of a party
 #
 # Written in numpy and polars, not with scikit-learn's transformers: their state is objects that only pickle restores,
@@ -233,6 +302,7 @@ def days_since_epoch(cells: pl.Series) -> pl.Series:
 
 ColumnEncoder = NumberColumn | OneHotColumn | CodedColumn | DateColumn
 FEATURES_FORMAT = "fedsim features 1"
+TRIPS_FORMAT = "fedsim features 2"  # has displacements
 ENCODERS: dict[str, tuple[type[ColumnEncoder], CellType]] = {
     "number": (NumberColumn, CellType.NUMBER),
     "one-hot": (OneHotColumn, CellType.CATEGORY),
@@ -287,6 +357,7 @@ class FeaturePreprocessor:
 
     party: str
     encoders: tuple[ColumnEncoder, ...] = field(repr=False)
+    displacements: tuple[Displacement, ...] = field(default=(), repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -296,7 +367,7 @@ class FeaturePreprocessor:
     @property
     def names(self) -> tuple[str, ...]:
         """Return a name for every column of numbers, for reports at this party."""
-        return tuple(name for encoder in self._numeric for name in encoder.names)
+        return tuple(name for encoder in (*self._numeric, *self.displacements) for name in encoder.names)
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -306,7 +377,7 @@ class FeaturePreprocessor:
     @property
     def spread(self) -> tuple[int, ...]:
         """Return the columns of numbers that took more than two values in training."""
-        many = [flag for encoder in self._numeric for flag in encoder.spread]
+        many = [flag for encoder in (*self._numeric, *self.displacements) for flag in encoder.spread]
         return tuple(place for place, flag in enumerate(many) if flag)
 
     @property
@@ -327,7 +398,7 @@ class FeaturePreprocessor:
     def places(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
         """Return where every column of the table went: its places among the numbers, and among the codes.
 
-        Latitude and longitude are one entry, because half a place means nothing.
+        Latitude and longitude are one entry, because half a place means nothing, and so are places with a displacement.
         """
         found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         first = 0
@@ -339,6 +410,10 @@ class FeaturePreprocessor:
             if latitude in found and longitude in found:
                 (first_places, _), (second_places, _) = found.pop(latitude), found.pop(longitude)
                 found[f"{latitude} and {longitude}"] = (*first_places, *second_places), ()
+        ends = sorted({" and ".join(end) for way in self.displacements for end in (way.start, way.end)})
+        if ends:
+            coordinates = [place for end in ends for place in found.pop(end)[0]]
+            found[", ".join(ends)] = (*coordinates, *range(first, len(self.names))), ()
         return found
 
     def typical_record(self, table: Any, rows: Integers) -> PreparedFeatures:
@@ -387,20 +462,26 @@ class FeaturePreprocessor:
                 width = len(encoder.names)
                 numbers[:, done[0] : done[0] + width] = encoder.apply(cells)
                 done[0] += width
+        for way in self.displacements:
+            numbers[:, done[0] : done[0] + len(way.names)] = way.apply(frame, self.party)
+            done[0] += len(way.names)
         return PreparedFeatures(numbers, codes, self.cardinalities, self.spread, self.periodic)
 
     def to_json(self) -> str:
         """Return everything that :meth:`from_json` needs to prepare records in the same way."""
         tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
         columns = [{"kind": tags[type(encoder)], **asdict(encoder)} for encoder in self.encoders]
-        return json.dumps({"format": FEATURES_FORMAT, "party": self.party, "columns": columns}, indent=1)
+        state: dict[str, Any] = {"format": FEATURES_FORMAT, "party": self.party, "columns": columns}
+        if self.displacements:  # a version that does not know them must not read the rest
+            state |= {"format": TRIPS_FORMAT, "displacements": [asdict(way) for way in self.displacements]}
+        return json.dumps(state, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> FeaturePreprocessor:
         """Return the preprocessor that :meth:`to_json` wrote."""
         try:
             state = json.loads(text)
-            if state["format"] != FEATURES_FORMAT:
+            if state["format"] not in (FEATURES_FORMAT, TRIPS_FORMAT):
                 message = "the features were prepared by another version of FedSim; train again"
                 raise FileError(message, code="other-version")
             encoders = []
@@ -411,7 +492,11 @@ class FeaturePreprocessor:
                 if "days" in column:
                     column["days"] = NumberColumn(**column["days"])
                 encoders.append(encoder(**column))
-            return cls(state["party"], tuple(encoders))
+            ways = []
+            for way in state.get("displacements", ()):
+                parts = tuple(NumberColumn(**part) for part in way["parts"])
+                ways.append(Displacement(tuple(way["start"]), tuple(way["end"]), parts))
+            return cls(state["party"], tuple(encoders), tuple(ways))
         except (ValueError, LookupError, TypeError) as error:
             message = f"not a feature file of FedSim ({type(error).__name__}); use the file that training wrote"
             raise FileError(message, code="damaged-file") from None
@@ -456,7 +541,8 @@ def fit_preprocessor(
             encoders.append(fit_date(cells))
         else:
             encoders.append(fit_category(cells, party=party, seldom=rules.seldom, most_one_hot=rules.most_one_hot))
-    return FeaturePreprocessor(party, tuple(encoders))
+    numbers = [encoder.column for encoder in encoders if isinstance(encoder, NumberColumn)]
+    return FeaturePreprocessor(party, tuple(encoders), fit_displacements(frame, numbers, party=party, rows=rows))
 
 
 def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellType:

@@ -158,6 +158,42 @@ def test_latitude_longitude_and_numeric_identifiers_are_periodic():
     assert FeaturePreprocessor.from_json(preparation.to_json()).apply(frame).periodic == preparation.periodic
 
 
+TRIPS = pl.DataFrame(
+    {
+        "start_lat": [1.30, 1.31, 1.32, None, 95.0],
+        "start_lon": [103.8, 103.8, 103.8, 103.8, 103.8],
+        "end_lat": [1.30, 1.31, 1.36, 1.30, 1.30],
+        "end_lon": [103.81, 103.84, 103.8, 103.8, 103.8],
+    }
+)
+
+
+def test_two_places_of_a_record_give_the_distance_and_direction_between_them():
+    preparation = fit(TRIPS, rows=np.arange(3))
+    (way,) = preparation.displacements
+    metres = [1_111.66, 4_446.64, 4_447.80]  # one, four and, to the north, four hundredths of a degree
+    scores = preparation.apply(TRIPS).numbers[:, -3:]
+    np.testing.assert_allclose(scores[:3, 0], (metres - np.mean(metres)) / np.std(metres), atol=1e-4)
+    np.testing.assert_allclose(scores[:3, 1] * way.parts[1].deviation + way.parts[1].mean, [*metres[:2], 0], atol=0.1)
+    assert not scores[3:].any()  # a place is missing, and one lies outside the globe
+
+
+def test_places_that_are_compared_are_one_column_of_an_explanation():
+    preparation = fit(TRIPS.with_columns(area=pl.Series([1.0, 2.0, 3.0, 4.0, 5.0])))
+    assert sorted(map(len, (numbers for numbers, _ in preparation.places.values()))) == [
+        1,
+        8,
+    ]  # one coordinate has gaps
+    assert set(preparation.spread) >= set(range(len(preparation.names) - 3, len(preparation.names)))
+
+
+def test_displacements_are_stored_and_one_place_has_none():
+    preparation = fit(TRIPS)
+    assert FeaturePreprocessor.from_json(preparation.to_json()) == preparation
+    assert not fit(TRIPS.drop("end_lat")).displacements
+    assert "displacements" not in fit(TRIPS.drop("end_lat")).to_json()
+
+
 def test_a_latitude_without_longitude_is_a_number():
     assert fit(pl.DataFrame({"lat": [1.0, 2.0, 3.0], "late": [1.0, 2.0, 3.0]})).periodic == ()
 
