@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +19,7 @@ from rich.text import Text
 
 from fedsim import config
 from fedsim.cli.options import OutputMode, print_json, print_nothing, prompt_user
-from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid
+from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, resolve_columns
 from fedsim.config.policy import PolicyViolation, attacks_on, audit_command, audit_shortfall, stored_audit
 from fedsim.config.toml_file import shorten
@@ -197,8 +195,9 @@ def _failure_lines(report: CheckReport) -> Iterator[Text]:
             yield Text(f"\n{title}", style="bold")
         for (where, check, fix), results in groups.items():
             more = f", and {len(results) - 1} more" if len(results) > 1 else ""
-            line = replace_unprintable(f"  {where}, {check}: {results[0]}{more}")
-            yield Text.assemble((line, "red"), *([f"\n    fix: {replace_unprintable(fix)}"] if fix else []))
+            line = replace_unprintable(f"{where}, {check}: {results[0]}{more}")
+            shown = wrap_text("    fix: ", replace_unprintable(fix))
+            yield Text.assemble((wrap_text("  ", line, hanging=2), "red"), *([f"\n{shown}"] if fix else []))
 
 
 def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
@@ -206,7 +205,8 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
     who = "all parties together need" if estimate.blind else "the coordinator needs"
-    yield "linkage", f"{transfer}; {who} {work}, and the coordinator {memory} of memory"
+    memory = f"; the coordinator needs {memory} of memory" if estimate.blind else f" and {memory} of memory"
+    yield "linkage", f"{transfer}; {who} {work}{memory}"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
     if epoch.most:  # nothing is sent in an epoch under sealed labels
         between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
@@ -219,7 +219,10 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
     yield "transfer", f"about {format_duration(spent.expected)} ({between})"
     compute = format_duration(estimate.compute_seconds)
-    yield "compute", f"about {compute} of one core for all epochs; by the machine, a third or three times as long"
+    yield (
+        "compute",
+        f"about {compute} of one core for all epochs; depending on the machine, between a third and three times that",
+    )
     yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())
     yield "assumed", "; ".join([*estimate.assumed, "all candidates are partners equally often (else less is sent)"])
 
@@ -230,7 +233,6 @@ def _format_size(n_bytes: float) -> str:
 
 # Approval
 
-MAX_WIDTH = 100
 PrintLine = Callable[[str], None]
 
 
@@ -287,11 +289,11 @@ def approve_job(
     if party_file.role is not Role.COORDINATOR:
         leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
-        say(_wrap(f"{name:<11} ", value))
+        say(wrap_text(f"{name:<11} ", value))
     for paragraph in leaves:
-        say("\n" + _wrap("", shorten(paragraph.heading, 10_000)))
+        say("\n" + wrap_text("", shorten(paragraph.heading, 10_000)))
         for sentence in paragraph.sentences:
-            say(_wrap("  - ", shorten(sentence, 100_000)))
+            say(wrap_text("  - ", shorten(sentence, 100_000)))
     say("")
     if broken := config.policy_violations(job, party_file, n_records):
         _raise_refusal(job, party_file, broken)
@@ -299,7 +301,7 @@ def approve_job(
     decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
     with suppress(ApprovalError):
         earlier = require_approval(job, party_file, header)
-        say(_wrap("", f"already approved {earlier}; nothing has changed since"))
+        say(wrap_text("", f"already approved {earlier}; nothing has changed since"))
         return replace(decision, approved=True, how=earlier)
     facts = {"job": job.name, "hash": job.hash, "by": current_user()}
     if not ask():
@@ -353,20 +355,6 @@ def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.
         f"{pluralise(spent.studies, 'comparison run')}, {pluralise(spent.records, 'record')}"
     )
     return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", (counts,))
-
-
-def _wrap(start: str, text: str) -> str:
-    """Return text after its start, wrapped to the terminal; paths and names are never split."""
-    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(lines) or start
 
 
 def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequence[PolicyViolation]) -> None:

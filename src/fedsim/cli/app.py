@@ -20,7 +20,13 @@ COMMANDS = {
 
 load_plugins()
 # Plain help wraps well at 80 columns. Tracebacks with local variables would show records.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, cls=SectionedGroup)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    cls=SectionedGroup,
+    epilog="Research (datasets, experiments, figures and benchmarks): fedsim lab --help",
+)
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
@@ -30,7 +36,7 @@ app.command(hidden=True)(job.governance)  # short for `fedsim privacy governance
 app.add_typer(table.certs_app, name="certs", rich_help_panel="Agree on a job")
 app.add_typer(job.privacy_app, name="privacy", rich_help_panel="Agree on a job")
 for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab
-    app.add_typer(extension.load(), name=extension.name, rich_help_panel="Research")
+    app.add_typer(extension.load(), name=extension.name, hidden=True)  # the end of the help names `lab`
 
 
 def _show_version(requested: bool) -> None:

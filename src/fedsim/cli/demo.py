@@ -331,7 +331,7 @@ def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printe
         printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received).replace(' ', NO_BREAK)})")
     printer.say()
     printer.say(f"What the partner contributes (RMSE in {UNIT} on {ladder['records']:,} test flats):")
-    remarks = dict.fromkeys(ladder["chosen"]["alone"], "best alone") | {STACKED: "the model of this run"}
+    remarks = dict.fromkeys(ladder["chosen"]["alone"], "best alone, by validation") | {STACKED: "the model of this run"}
     for rung in ladder["rungs"]:
         printer.say(f"  {rung['name']:<41}{rung['mean']:>6.1f}  {remarks.get(rung['key'], '')}".rstrip())
     printer.say(ladder["worth"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsim.cli.options import parse_names
+from fedsim.cli.output import wrap_text
 from fedsim.config import read_job
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
@@ -318,7 +319,7 @@ def _shorten_list(columns: Sequence[str]) -> str:
 
 def format_line(name: str, value: str) -> str:
     """Return a name and a value in two columns; names of columns and files cannot control the terminal."""
-    return shorten(f"{name:<12} {value}", MAX_LINE_LENGTH)
+    return wrap_text(f"{name:<12} ", shorten(value, MAX_LINE_LENGTH))
 
 
 def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:

@@ -71,7 +71,7 @@ def audit(
     ],
     out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("audit"),
     limit: Annotated[
-        float, option("GAIN", "Gain over blind guessing (0 to 1) that settings are sought to stay under.")
+        float, option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are searched for.")
     ] = 0.01,
     fail_above: Annotated[float | None, option("GAIN", "The same limit; exit with 2 if an attack exceeds it.")] = None,
     metres: Annotated[float, option("M", "Distance within which a location counts as found.")] = 500.0,
@@ -335,10 +335,11 @@ def relay(
     verbose: opt.Verbose = False,
     as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
 ) -> None:
-    """Run a relay, where parties meet that accept no connections: all of them dial out to it.
+    """Run a relay for parties that cannot accept incoming connections.
 
-    Anybody can run it, on a machine that all parties reach. The job gives the addresses of coordinator and primary as
-    relay://host:port. Traffic is encrypted between the parties; the relay sees who talks to whom, when and how much.
+    All parties dial out to it. Anybody can run it, on a machine that all parties reach. The job gives the addresses of
+    coordinator and primary as relay://host:port. Traffic is encrypted between the parties; the relay sees who talks to
+    whom, when and how much.
 
     fedsim relay --certificate relay-hub.pem --ca ca.pem --listen 0.0.0.0:7400
     """

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from fedsim.errors import SettingError
 
-NUMBER_FAULTS = {"valid integer": "a whole number", "valid number": "a number", "valid float": "a number"}  # of Typer
+WANTED_NUMBERS = {int: "a whole number", float: "a number"}
 
 
 class SectionedGroup(TyperGroup):
@@ -23,12 +23,13 @@ class SectionedGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            wanted = next((text for part, text in NUMBER_FAULTS.items() if part in error.message), None)
-            if wanted:
-                low, high = (getattr(getattr(error.param, "type", None), end, None) for end in ("min", "max"))
+            annotation: Any = getattr(getattr(error.param, "type_descriptor", None), "annotation", None)
+            wanted: str | None = WANTED_NUMBERS.get(annotation)
+            faults: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+            if wanted and any("pars" in fault["type"] for fault in faults):  # out of range, Typer says it well
+                low, high = (getattr(error.param, end, None) for end in ("min", "max"))
                 limits = f" from {low}" * (low is not None) + f" to {high}" * (high is not None)
-                seen = error.message.partition(" is not")[0]
-                error.message = f"{seen} is not {wanted}; give {wanted}{limits}"
+                error.message = f"'{faults[0]['input']}' is not {wanted}; give {wanted}{limits}"
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

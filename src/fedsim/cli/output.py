@@ -1,6 +1,8 @@
 """Tables, progress bars and JSON files that several commands write."""
 
 import json
+import shutil
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from fedsim.report.formatting import format_duration
 from fedsim.storage.files import atomic_write
 
 ProgressCallback = Callable[[int, int], None]
+MAX_WIDTH = 100  # of wrapped text
 
 
 def write_json(path: Path, value: object) -> None:
@@ -69,6 +72,19 @@ def print_renderable(renderable: RenderableType) -> None:
     with console.capture() as captured:
         console.print(renderable)
     print_lines(line.rstrip() for line in captured.get().splitlines())
+
+
+def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
+    """Return text after its start, wrapped to the terminal; paths and names are never split.
+
+    Later lines are indented as far as the text of the first, and ``hanging`` further.
+    """
+    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+    indent = " " * (len(start) + hanging)
+    lines = textwrap.wrap(
+        text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) or start
 
 
 def progress_printer(*, silent: bool) -> Callable[[str], None]:

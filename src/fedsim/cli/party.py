@@ -83,9 +83,11 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     seconds = time.perf_counter() - started
     folder = next(run_path(job, own) for own in files if own.role is Role.PRIMARY)
     if not mode.silent:
-        typer.echo(f"Trained in {format_duration(seconds)}.")
+        if done.ledger:
+            print_ledger(done.ledger, seconds)
+        trained = f"Trained in {format_duration(seconds)}." if done.ledger else "This job is already trained."
+        typer.echo(trained)
         _print_outcome(done.outcome)
-        print_ledger(done.ledger, seconds)
     page = _write_report(folder, mode)
     if mode.json:
         ledger = [asdict(entry) for entry in done.ledger]

@@ -23,14 +23,14 @@ import polars as pl
 import typer
 
 from fedsim.cli.options import OutputMode, print_json
-from fedsim.cli.output import print_lines, print_table
+from fedsim.cli.output import print_lines, print_table, wrap_text
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
-from fedsim.protocol.messages import Farewell, Role
+from fedsim.protocol.messages import Farewell, Role, replace_unprintable
 from fedsim.protocol.tls import is_loopback
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
@@ -92,7 +92,9 @@ def run_compare_runs(first: Path, second: Path, page: Path | None, mode: OutputM
         write_page(comparison_page(found), page)
 
     def print_text() -> None:
-        typer.echo(found.verdict)
+        for name, folder in zip(NAMES, (first, second), strict=True):
+            typer.echo(wrap_text(f"{name}  ", replace_unprintable(str(folder))))
+        typer.echo(wrap_text("", found.verdict))
         intervals = [
             f"{format_number(score.estimate)} ({format_number(score.low)} to {format_number(score.high)})"
             for score in (found.scores[name] for name in NAMES)
@@ -228,7 +230,12 @@ def run_predict(
             valid = pl.Series([row not in skipped for row in range(1, len(frame) + 1)], dtype=pl.Boolean)
             number = "row number" if "row" in frame.columns else "row"
             frame, keep = frame.with_row_index(number, offset=1).filter(valid), [number, *keep]
-        predictions = predictor.predict(convert(frame), str(records), explained=explain is not None)
+        try:
+            predictions = predictor.predict(convert(frame), str(records), explained=explain is not None)
+        except InputError as error:
+            if "rows" in error.details:
+                error.args = (f"{error}; or predict the other rows with --skip-invalid",)
+            raise
     columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
     if (intervals := predictions.intervals) is not None:
         columns += [pl.Series("lower", intervals[:, 0]), pl.Series("upper", intervals[:, 1])]
@@ -240,7 +247,8 @@ def run_predict(
         pl.DataFrame(columns).write_csv(part)
     if explain is not None:
         with atomic_write(explain) as part:
-            explanation_table(predictions.explanations).write_csv(part)
+            rows = [row for row in range(1, len(frame) + len(skipped) + 1) if row not in skipped]
+            explanation_table(predictions.explanations, rows).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
@@ -253,9 +261,9 @@ def run_predict(
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
 
 
-def explanation_table(explanations: Sequence[Explanation]) -> pl.DataFrame:
-    """Return all parts of all explanations, one row each; records count from one."""
-    rows = [{"record": place, **row} for place, one in enumerate(explanations, start=1) for row in one.rows()]
+def explanation_table(explanations: Sequence[Explanation], numbers: Sequence[int]) -> pl.DataFrame:
+    """Return all parts of all explanations, one row each; ``numbers`` are the rows of the records, from one."""
+    rows = [{"record": row, **part} for row, one in zip(numbers, explanations, strict=True) for part in one.rows()]
     types = {"name": pl.String, "partner": pl.Int64, **dict.fromkeys(("similarity", "weight", "match"), pl.Float64)}
     return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
 
@@ -272,7 +280,7 @@ def find_invalid_rows(frame: pl.DataFrame, prepare: Callable[[pl.DataFrame], obj
             if "rows" not in error.details:  # a whole column is missing or wrong
                 raise
             faulty = {rows[row - 1] for row in error.rows}
-            reasons |= {row + 1: f"column '{error.column}', {error.code}" for row in faulty}
+            reasons |= {row + 1: f"column '{error.column}': {error.code.replace('-', ' ')}" for row in faulty}
             rows = [row for row in rows if row not in faulty]
     if not rows:
         message = "no record can be predicted, because every row has an invalid cell; correct the table"

@@ -290,7 +290,8 @@ def certs_sign(
     out: AuthorityFolder = Path("authority"),
     days: Annotated[int, option("N", "Days until the certificate expires.")] = 90,
     fingerprint: Annotated[
-        str | None, option("HEX", "Fingerprint of the key as its owner told it; another one is refused.")
+        str | None,
+        option("HEX", "Expected fingerprint of the key, from its owner; a different key is rejected."),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,

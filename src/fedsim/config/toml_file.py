@@ -96,6 +96,15 @@ class RuleError(SettingError):
         self.at = at
 
 
+FILL_IN_MARK = "FILL IN:"  # in the comment of a line that `fedsim init` could not complete
+
+
+def unfilled_lines(path: Path) -> list[int]:
+    """Return the numbers of the lines that still have the mark."""
+    lines = read_text_file(path).splitlines()
+    return [number for number, line in enumerate(lines, 1) if FILL_IN_MARK in line.partition("#")[2]]
+
+
 # Settings of models. The title says which values are valid, the docstring of the attribute what the setting means.
 
 

@@ -85,7 +85,10 @@ def coordinates(records: Any, table: str) -> Floats:
         outside = np.flatnonzero(np.abs(degrees[:, axis]) > most)
         if len(outside):
             row = int(outside[0]) + 1
-            rule = f"a {word} is between -{most} and {most} degrees; give latitude first, then longitude"
+            # Many such rows mean columns in the wrong order, a few a wrong cell.
+            swapped = axis == 0 and 2 * len(outside) > len(degrees)
+            fix = "give latitude first, then longitude" if swapped else "correct it or drop the row"
+            rule = f"a {word} is between -{most} and {most} degrees; {fix}"
             message = f"{table}: column {names[axis]!r}, row {row}: {rule}"
             raise InputError(message, code="outside-range", table=table, column=names[axis], row=row)
     return degrees

@@ -581,7 +581,7 @@ def check_job(
     try:
         job = read_job(job_path)
         title = f"job {job.name} ({job.short_hash})"
-        findings = [ok("job file", str(job_path)), info("parties", ", ".join(map(str, job.parties)))]
+        findings = [*_check_filled_in("job file", job_path), info("parties", ", ".join(map(str, job.parties)))]
     except FedSimError as error:
         findings = _file_findings("job file", error)
     parties = [_read_party(path, job) for path in party_paths]
@@ -630,11 +630,22 @@ def _read_party(path: Path, job: Job | None) -> _PartyInput:
             findings = [failure("party file", f"{path} is a job file", fix, code="argument-order")]
         return _PartyInput(path, findings)
     records, of_table = table.check_table(own, job)
-    findings, columns = [ok("party file", str(path)), *of_table], None
+    findings, columns = [*_check_filled_in("party file", path), *of_table], None
     if records and job and own.party in job.parties:
         columns, of_columns = table.check_columns(own, job, records)
         findings += of_columns
     return _PartyInput(path, findings, own, records, columns)
+
+
+def _check_filled_in(check: str, path: Path) -> Iterator[CheckFinding]:
+    """Check that no line has the mark of `fedsim init` for what only its users know."""
+    lines = toml_file.unfilled_lines(path)
+    if not lines:
+        yield ok(check, str(path))
+        return
+    where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
+    fix = f"complete {'it' if len(lines) == 1 else 'them'} and delete the words '{toml_file.FILL_IN_MARK}'"
+    yield failure(check, f"{path}, {where}: marked {toml_file.FILL_IN_MARK}", fix, code="not-filled-in")
 
 
 def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.schema import SCHEMA_FILES, to_toml
+from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS
@@ -16,7 +17,6 @@ from fedsim.types import TrainingLength
 from fedsim.wizard.proposal import FeatureProposal, Guess
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
-FILL_IN_MARK = "FILL IN:"
 METHOD = "stacked"  # better than the network alone, or as good, on all datasets; docs/networks.md
 MAX_PARTY_NAME_LENGTH = 30
 MAX_PARENT_FOLDERS = 2  # in a relative path; beyond, an absolute path is clearer

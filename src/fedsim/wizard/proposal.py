@@ -620,7 +620,7 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
     share = float(frame.is_duplicated().mean() or 0.0)  # type: ignore[arg-type]
     groups = frame.n_unique()
     if share < MIN_DUPLICATE_SHARE:
-        return Guess("random", "or group, which keeps records with equal identifiers together")
+        return Guess("random", "few records share identifiers; group would keep those that do together")
     if groups < MIN_GROUPS:
         return Guess("random", f"{groups:,} different identifiers are too few for a group split")
     return Guess("group", f"{100 * share:.0f} % of the records share identifiers with others; or random")

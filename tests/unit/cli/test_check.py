@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.job_commands import check
+from fedsim.config.toml_file import FILL_IN_MARK
 from job_fixtures import PARTIES, approve_now, change, fill
 
 FILES = [f"{name}.toml" for name in PARTIES]
@@ -70,10 +71,16 @@ def test_failures_come_last_and_training_in_one_process_needs_no_certificate():
     Path("certs/ca.pem").unlink()
     done = run("rentals.toml")
     assert done.exit_code == 2
-    assert "certs/ca.pem" in "".join(done.output.splitlines()[-4:])
+    assert "certs/ca.pem" in "".join(done.output.splitlines()[-6:])
     assert json.loads(run("rentals.toml", "--json").output)["ready_to_train"] is True
     Path("rentals.csv").unlink()
     assert json.loads(run("rentals.toml", "--json").output)["ready_to_train"] is False
+
+
+def test_lines_that_nobody_has_filled_in_fail():
+    change(Path("job.toml"), "epochs", f"# {FILL_IN_MARK} how long\nepochs")
+    (found,) = [finding for finding in findings_of() if finding["level"] == "fails"]
+    assert (found["check"], "line 20" in found["result"]) == ("job file", True)
 
 
 def test_verbose_tells_every_check():

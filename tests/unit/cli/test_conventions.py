@@ -126,8 +126,17 @@ def test_the_primary_cannot_stay_after_training(tmp_path):
     assert refused.exception.code == "stay-at-primary"
 
 
-def test_there_are_at_most_twenty_one_commands():
-    assert sum(not command.hidden for command in typer.main.get_command(app).commands.values()) <= 21
+def test_there_are_at_most_twenty_commands_beside_those_for_research():
+    assert sum(not command.hidden for command in typer.main.get_command(app).commands.values()) <= 20
+    assert "fedsim lab" in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize(("words", "limits"), [(["link", "--k", "abc"], ""), (["compare", "--seeds", "x"], "from 1")])
+def test_a_word_in_the_place_of_a_number_is_named_with_the_numbers_allowed(words, limits):
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == ExitCode.INVALID_INPUT
+    assert f"'{words[-1]}' is not a " in refused.stderr
+    assert limits in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["log", "governance"])
