@@ -222,7 +222,9 @@ def key(
 NamesOption = list[str] | None
 
 
-certs_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None)
+certs_app = typer.Typer(
+    no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None, cls=opt.SectionedGroup
+)
 certs_app.command()(key)
 
 
