@@ -98,7 +98,7 @@ class RunComparison:
 def compare_runs(first: Path, second: Path) -> RunComparison:
     """Compare the finished runs in two run folders of a primary.
 
-    Intervals resample test records, which tells how much the score depends on them; another random seed would change
+    Intervals resample test records, which shows how much the score depends on them; another random seed would change
     it, too. Where both runs have the same test records these are resampled together.
     """
     runs = read_run(first), read_run(second)
