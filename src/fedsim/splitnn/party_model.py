@@ -10,19 +10,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.validation import first_difference, validate_number
+
+if TYPE_CHECKING:
+    import safetensors
+    import safetensors.torch as tensor_bytes
+else:  # experiments that store nothing run where safetensors is not installed
+    safetensors, tensor_bytes = LazyModule("safetensors"), LazyModule("safetensors.torch")
 
 CPU = torch.device("cpu")
 
@@ -379,7 +384,7 @@ class CheckpointStore:
         if broken:
             message = f"training has diverged: {len(broken)} of {len(tensors)} tensors are no longer finite"
             raise FedSimError(f"{message}; nothing was saved: lower the learning rate", code="not-finite", step=step)
-        packed = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+        packed = tensor_bytes.save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
         head = {"format": CHECKPOINT_FORMAT, "step": step, "sha256": hashlib.sha256(packed).hexdigest()}
         try:
             with files.atomic_folder(self._path(step)) as part:
@@ -407,8 +412,8 @@ class CheckpointStore:
                 raise FileError(message, code="checkpoint-of-another-job", difference=difference)
             if hashlib.sha256(packed).hexdigest() != stored["sha256"]:
                 raise DamagedCheckpoint(f"{path} is damaged: its SHA-256 does not match", code="damaged-checkpoint")
-            return safetensors.torch.load(packed), dict(stored["facts"])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            return tensor_bytes.load(packed), dict(stored["facts"])
+        except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
             raise DamagedCheckpoint(f"{path} is not a readable checkpoint", code="damaged-checkpoint") from error
 
     def forget_before(self, step: int) -> None:

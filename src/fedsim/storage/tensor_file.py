@@ -6,15 +6,20 @@ import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError, safe_open
 
+from fedsim._lazy import LazyModule
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
 from fedsim.types import AnyArray
+
+if TYPE_CHECKING:
+    import safetensors
+    import safetensors.numpy as tensor_bytes
+else:  # experiments that store nothing run where safetensors is not installed
+    safetensors, tensor_bytes = LazyModule("safetensors"), LazyModule("safetensors.numpy")
 
 Tensors = Mapping[str, AnyArray]
 Facts = Mapping[str, str]
@@ -88,7 +93,7 @@ def write_safetensors(path: Path | str, tensors: Tensors, metadata: Mapping[str,
     """Write a safetensors file; equal content gives equal bytes. No array is copied if it is contiguous."""
     packed = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     # The library names the types and the order of the arrays, and writes metadata in random order.
-    content = safetensors.numpy.save({name: array.reshape(-1)[:0] for name, array in packed.items()}, dict(metadata))
+    content = tensor_bytes.save({name: array.reshape(-1)[:0] for name, array in packed.items()}, dict(metadata))
     layout = _parse_header(content)
     order, end = [name for name in layout if name in packed], 0
     for name in order:
@@ -116,7 +121,7 @@ def read_safetensors(
     files of other organisations.
     """
     try:
-        with safe_open(path, "numpy") as file:
+        with safetensors.safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != kind:
                 raise damaged_file(path, kind)
@@ -125,7 +130,7 @@ def read_safetensors(
         return metadata, _map_arrays(Path(path))
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror or error}", code="not-readable") from error
-    except (SafetensorError, TypeError, ValueError) as error:
+    except (safetensors.SafetensorError, TypeError, ValueError) as error:
         raise damaged_file(path, kind) from error
 
 

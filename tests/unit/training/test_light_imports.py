@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = "numba", "polars", "scipy", "sklearn", "rich", "pandas", "typer"
+HEAVY = "numba", "polars", "safetensors", "scipy", "sklearn", "rich", "pandas", "typer"
 SCRIPT = f"""
 import sys
-import fedsim.splitnn, fedsim.training
+import fedsim.splitnn, fedsim.training, fedsim.contribution.rungs, fedsim_lab.worker_pool
 print([name for name in {HEAVY!r} if name in sys.modules])
 import fedsim.runtime.primary, fedsim.runtime.secondary
 print([name for name in ("numba", "scipy.optimize", "sklearn", "pandas") if name in sys.modules])
