@@ -22,13 +22,12 @@ import numpy as np
 import torch
 
 from fedsim.cli import STOP_SIGNALS
-from fedsim.cli.evaluation import training_settings_of
 from fedsim.cli.init import JOB_FILE, InitRequest, run_init
 from fedsim.cli.options import OutputMode, print_json, print_nothing
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.toml_file import set_values
-from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.job_ladder import JobCases, training_settings_of
 from fedsim.contribution.ladder import (
     RUNGS,
     SOLO,

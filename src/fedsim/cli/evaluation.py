@@ -23,13 +23,18 @@ from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.policy import audit_path, stored_audit
 from fedsim.config.schema import to_toml
 from fedsim.config.toml_file import read_text_file, set_values
-from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
+from fedsim.contribution.job_ladder import (
+    SPLITS,
+    JobCases,
+    ProtectedTrainer,
+    train_remote_ladder,
+    training_settings_of,
+)
 from fedsim.contribution.ladder import (
     MOST_FURTHER_TRAININGS,
     NEEDS_BOTH_TABLES,
     RUNGS,
     Ladder,
-    LadderTraining,
     coalitions,
     several,
     train_ladder,
@@ -232,21 +237,6 @@ def _compare_remotely(
         return train_remote_ladder(context, store, possible, options.seeds, options.unit, progress)
 
 
-def training_settings_of(job: Job) -> LadderTraining:
-    """Return how a job trains its networks."""
-    own = job.training
-    return LadderTraining(
-        own.preset,
-        own.epochs,
-        own.batch_size,
-        own.learning_rate,
-        own.patience,
-        own.members,
-        own.width,
-        own.party_dropout,
-    )
-
-
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
     """Print the contribution, the methods with both splits side by side, and the parts of the gain."""
     print_lines([ladder["worth"], ladder["parts"], ""])
@@ -313,12 +303,15 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
     subject = JobSubject(job, files, out, options.seeds, options.epochs)
     protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
     tuner = Tuner(subject, ResultStore(out), progress_printer(silent=mode.silent), lambda _: protected.train)
-    k = next(iter(job.secondaries.values())).k
-    grid = replace(propose_grid(k, subject.most_partners), **given)
+    grid = propose_grid(subject.partners(), subject.records)
+    if "k" in given:
+        given["k_factor"] = (None,)
+    grid = replace(grid, **given)
     ranked = tuner.search(grid, options.search, out / "search.log") if options.search else tuner.climb(grid)
-    best = ranked[0].setting.job_settings(job.secondaries)
+    best = ranked[0].setting.job_settings(subject.partners())
     value = {
         "job": job.name,
+        "label": ranked[0].label,
         "ranking": [{"setting": trial.setting.given, "validation": trial.validation} for trial in ranked],
         "best": {".".join(path): setting for path, setting in best.items()},
         "best_test": ranked[0].test,
@@ -345,10 +338,10 @@ def _parse_axis(axis: str, listed: str) -> tuple[Any, ...]:
 
 
 def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path | None) -> None:
-    metric = next(iter(ranked[0].validation))
+    metric, label = next(iter(ranked[0].validation)), ranked[0].label
     rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
-    print_table((f"validation {metric}", "setting"), rows)
-    typer.echo(f"test {metric} of the best: {format_number(ranked[0].test[metric])}\n")
+    print_table((f"validation {metric} of {label}", "setting"), rows)
+    typer.echo(f"test {metric} of {label} with the best: {format_number(ranked[0].test[metric])}\n")
     print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])
     if written:
         typer.echo(f"\nWrote {written}")

@@ -147,7 +147,7 @@ def _values(content: str) -> Any:
 def tune(
     job: opt.JobFile,
     parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and all secondaries.")],
-    k: Annotated[str, _values("Numbers of partners")] = "",
+    k: Annotated[str, _values("Numbers of partners of every secondary")] = "",
     rate: Annotated[str, _values("Learning rates")] = "",
     width: Annotated[str, _values("Hidden units of the local networks")] = "",
     members: Annotated[str, _values("Numbers of members")] = "",

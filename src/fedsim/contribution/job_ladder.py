@@ -16,7 +16,7 @@ import torch
 
 from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
-from fedsim.contribution.ladder import Ladder, train_ladder
+from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
@@ -29,7 +29,7 @@ from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
-from fedsim.runtime.primary import prepare_primary
+from fedsim.runtime.primary import prepare_primary, training_overrides
 from fedsim.runtime.sealed_labels import load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
@@ -39,6 +39,22 @@ from fedsim.types import AnyArray, EncodedTable, Integers, Split
 log = logging.getLogger("fedsim.parties")
 
 SPLITS = ("random", "group")
+
+
+def training_settings_of(job: Job) -> LadderTraining:
+    """Return how a job trains its networks, as settings of rungs."""
+    own = training_overrides(job)
+    return LadderTraining(
+        job.training.preset,
+        epochs=own.epochs,
+        batch=own.batch_size,
+        rate=own.learning_rate,
+        patience=own.patience,
+        members=own.members,
+        hidden=own.width,
+        party_dropout=own.party_dropout,
+    )
+
 
 # The primary's identifiers as features, and exact matches between two tables
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
-from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.job_ladder import JobCases, training_settings_of
 from fedsim.contribution.rungs import (
     MessageCallback,
     ResultStore,
@@ -45,9 +45,13 @@ JOB_SETTINGS = {
 
 @dataclass(frozen=True)
 class TuningSetting:
-    """One point of a search; ``None`` and an empty metric keep what job, dataset or preset say."""
+    """One point of a search; ``None`` and an empty metric keep what job, dataset or preset say.
+
+    ``k`` is that of every secondary, ``k_factor`` multiplies the K of each.
+    """
 
     k: int | None = None
+    k_factor: float | None = None
     metric: str = ""
     tau: float | None = None
     rate: float | None = None
@@ -67,17 +71,30 @@ class TuningSetting:
         >>> TuningSetting(k=20, rate=0.001).describe()
         'k 20, rate 0.001'
         """
-        return ", ".join(f"{name} {value}" for name, value in self.given.items()) or "no change"
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.given.items()) or "no change"
 
-    def job_settings(self, secondaries: Iterable[str]) -> dict[tuple[str, ...], Any]:
-        """Return what is set by the place of the setting in a job file.
+    def partners(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Return the K of every secondary, given those of the job.
 
-        >>> TuningSetting(k=5, rate=0.01).job_settings(["rentals"])
+        >>> TuningSetting(k_factor=0.5).partners({"rentals": 20, "schools": 5})
+        {'rentals': 10, 'schools': 2}
+        """
+        factor = 1.0 if self.k_factor is None else self.k_factor
+        return {name: self.k or max(1, int(factor * k)) for name, k in own.items()}
+
+    def job_settings(self, own: Mapping[str, int]) -> dict[tuple[str, ...], Any]:
+        """Return what is set by the place of the setting in a job file, given the K of the job's secondaries.
+
+        >>> TuningSetting(k=5, rate=0.01).job_settings({"rentals": 20})
         {('training', 'learning_rate'): 0.01, ('secondaries', 'rentals', 'k'): 5}
         """
-        given = self.given
-        training = {("training", name): given[own] for own, name in JOB_SETTINGS.items() if own in given}
-        return training | {("secondaries", name, "k"): self.k for name in secondaries if self.k is not None}
+        given, partners = self.given, self.partners(own)
+        found: dict[tuple[str, ...], Any] = {
+            ("training", name): given[own_name] for own_name, name in JOB_SETTINGS.items() if own_name in given
+        }
+        if self.k is not None or self.k_factor is not None:
+            found |= {("secondaries", name, "k"): k for name, k in partners.items()}
+        return found
 
 
 @dataclass(frozen=True)
@@ -85,6 +102,7 @@ class TuningGrid:
     """The values of every setting that are tried."""
 
     k: Sequence[int | None] = (None,)
+    k_factor: Sequence[float | None] = (None,)
     metric: Sequence[str] = ("",)
     tau: Sequence[float | None] = (None,)
     rate: Sequence[float | None] = (None,)
@@ -118,11 +136,12 @@ class TuningSubject(Protocol):
 
 @dataclass(frozen=True)
 class TuningTrial:
-    """A setting with its metrics, means over the seeds."""
+    """A setting with its metrics, means over the seeds; ``label`` names what they measure, such as log(price)."""
 
     setting: TuningSetting
     validation: dict[str, float]
     test: dict[str, float] = field(repr=False)
+    label: str = ""
 
     @property
     def score(self) -> tuple[float, ...]:
@@ -194,12 +213,13 @@ class Tuner:
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
             for part in ("validation", "test")
         )
-        return TuningTrial(setting, validation, test)
+        return TuningTrial(setting, validation, test, lines[0].get("label", ""))
 
     def _run_and_report(self, setting: TuningSetting, number: str) -> TuningTrial:
         place = f"{number} {self.subject.name}, {setting.describe()}"
         found = self.run_setting(setting, place)
-        self.report(f"{place}: validation {format_metrics(found.validation)}")
+        of_label = f" of {found.label}" if found.label else ""
+        self.report(f"{place}: validation {format_metrics(found.validation)}{of_label}")
         return found
 
     def _check_partners(self, grid: TuningGrid) -> None:
@@ -244,38 +264,63 @@ class JobSubject:
 
     @property
     def most_partners(self) -> int:
-        return min(len(table) for table in self._cases(None).secondaries.values())
+        return min(self.records.values())
+
+    @property
+    def records(self) -> dict[str, int]:
+        """The number of records of every secondary."""
+        return {name: len(table) for name, table in self._linked(TuningSetting()).secondaries.items()}
+
+    def partners(self) -> dict[str, int]:
+        """Return the K of every secondary in the job."""
+        return {name: terms.k for name, terms in self.job.secondaries.items()}
 
     def cases(self, setting: TuningSetting) -> Iterable[SplitArrays]:
-        return self._cases(setting.k).cases(self.seeds, [self.job.task.split])
+        return self._linked(setting).cases(self.seeds, [self.job.task.split])
 
     def rung(self, setting: TuningSetting) -> Rung:
-        own = self.job.training
-        epochs = self.epochs or own.epochs
-        rung = Rung(own.method, own.method, own.method, own.preset, epochs=epochs, patience=own.patience)
-        settings = {name: getattr(own, setting) for name, setting in JOB_SETTINGS.items()}
-        given: Mapping[str, Any] = {name: setting.given.get(name) for name in TRAINING_SETTINGS}
-        return replace(rung, **settings | {name: value for name, value in given.items() if value is not None})
+        method, training = self.job.training.method, training_settings_of(self.job)
+        if self.epochs is not None:
+            training = replace(training, epochs=self.epochs)
+        (own,) = training.rungs([Rung(method, method, method)])
+        given = {name: value for name, value in setting.given.items() if name in TRAINING_SETTINGS}
+        return replace(own, **given)
 
     def identity(self) -> Any:
         return [self.job.to_dict(), self.seeds, self.epochs]
 
-    def _read(self, k: int | None) -> JobCases:
-        terms = self.job.secondaries
-        changed = {name: own.model_copy(update={"k": k or own.k}) for name, own in terms.items()}
+    def _linked(self, setting: TuningSetting) -> JobCases:
+        return self._cases(tuple(setting.partners(self.partners()).values()))
+
+    def _read(self, partners: tuple[int, ...]) -> JobCases:
+        terms = zip(self.job.secondaries.items(), partners, strict=True)
+        changed = {name: own.model_copy(update={"k": k}) for (name, own), k in terms}
         job = self.job.model_copy(update={"secondaries": changed})
         return JobCases.read(job, self.files, self.folder, as_in_job=True)
 
 
-def propose_grid(k: int, most_partners: int) -> TuningGrid:
-    """Return the values that are tried by default around the K of a job.
+K_FACTORS = (0.25, 0.5, 1.0, 2.0)
 
-    >>> propose_grid(20, 30).k
+
+def propose_grid(partners: Mapping[str, int], records: Mapping[str, int]) -> TuningGrid:
+    """Return the values that are tried by default around the K of every secondary, which has so many records.
+
+    With several secondaries, all K change by a common factor.
+
+    >>> propose_grid({"rentals": 20}, {"rentals": 30}).k
     (5, 10, 20)
+    >>> propose_grid({"rentals": 20, "schools": 5}, {"rentals": 30, "schools": 30}).k_factor
+    (0.25, 0.5, 1.0)
     """
-    ks = sorted({max(1, k // 4), max(1, k // 2), k, 2 * k})
+    factors: dict[tuple[int, ...], float] = {}
+    for factor in K_FACTORS:
+        found = TuningSetting(k_factor=factor).partners(partners)
+        if all(k <= records[name] for name, k in found.items()):
+            factors.setdefault(tuple(found.values()), factor)
+    alone = len(partners) == 1
     return TuningGrid(
-        k=tuple(value for value in ks if value <= most_partners),
+        k=tuple(k for (k,) in factors) if alone else (None,),
+        k_factor=(None,) if alone else tuple(factors.values()),
         rate=(5e-4, 1e-3, 2e-3, 4e-3),
         hidden=(128, 256, 512),
         members=(1, 8),

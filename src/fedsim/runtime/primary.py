@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -198,14 +198,16 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
     return EarlierWeights(weights, known)
 
 
+def training_overrides(job: Job) -> ConfigOverrides:
+    """Return what a job sets differently from its preset."""
+    return ConfigOverrides(**{each.name: getattr(job.training, each.name) for each in fields(ConfigOverrides)})
+
+
 def training_config(
     job: Job, method: str | None = None, n_train: int | None = None, *, device: str = "cpu"
 ) -> training.Config:
     """Return the training configuration of a job for so many training records."""
-    own = job.training
-    overrides = ConfigOverrides(
-        own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width, own.party_dropout
-    )
+    own, overrides = job.training, training_overrides(job)
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
     return replace(config, save_steps=own.checkpoint_steps, label=label)

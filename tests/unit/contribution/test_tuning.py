@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedsim.config.job import read_job
-from fedsim.contribution.tuning import TuningGrid, TuningSetting, propose_grid
+from fedsim.contribution.tuning import JobSubject, TuningGrid, TuningSetting, propose_grid
 from fedsim.errors import SettingError
+from fedsim.runtime.primary import training_config
+from fedsim_lab.faults.local_job import create_local_job
 from init_fixtures import fedsim
 from job_fixtures import lay_out
 
@@ -58,5 +61,31 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_proposed_values_contain_those_of_the_job() -> None:
-    assert 7 in propose_grid(7, 1000).k
+    assert 7 in propose_grid({"rentals": 7}, {"rentals": 1000}).k
+    several = propose_grid({"rentals": 20, "schools": 5}, {"rentals": 40, "schools": 9})
+    assert (several.k, several.k_factor) == ((None,), (0.25, 0.5, 1.0))  # twice 5 are too many schools
     assert TuningSetting() not in TuningGrid(k=(3,)).settings()
+
+
+def test_a_job_is_tuned_with_the_settings_it_trains_with(tmp_path: Path) -> None:
+    training = {"epochs": 3, "batch_size": 64, "party_dropout": 0.2, "learning_rate": 0.01, "width": 16}
+    place = create_local_job(tmp_path / "place", training=training)
+    job = place.job
+    config = JobSubject(job, [], tmp_path, 1, None).rung(TuningSetting(members=2)).config(job.seed, device="cpu")
+    assert replace(training_config(job), members=2, save_steps=None) == config
+
+
+def test_every_secondary_keeps_a_k_of_its_own(tmp_path: Path) -> None:
+    terms = {"rentals": {"k": 8}, "schools": {"k": 3}}
+    place = create_local_job(tmp_path / "place", n_secondaries=2, secondaries=terms)
+    subject = JobSubject(place.job, [place.own(name) for name in place.names], tmp_path / "out", 1, None)
+    for setting, expected in ((TuningSetting(), [8, 3]), (TuningSetting(k_factor=0.5), [4, 1])):
+        (arrays,) = subject.cases(setting)
+        assert [linked.partner.shape[1] for linked in arrays.secondaries] == expected
+    written = TuningSetting(k_factor=2.0).job_settings(subject.partners())
+    assert written == {("secondaries", "rentals", "k"): 16, ("secondaries", "schools", "k"): 6}
+
+
+def test_metrics_of_a_logarithm_are_named_so(tmp_path: Path) -> None:
+    lay_out(tmp_path, {"job": {'split = "random"': 'split = "random"\nlabel_scale = "log"'}}, flats=80)
+    assert tune(tmp_path)["label"] == "log(price)"
