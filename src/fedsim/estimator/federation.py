@@ -242,8 +242,8 @@ def _fit_trees(
     secondaries: Sequence[training.SecondaryData],
     split: Split,
     result: training.TrainingResult,
-) -> EmbeddedTrees:
-    """Fit boosted trees beside the network, as the primary of a job does."""
+) -> EmbeddedTrees | None:
+    """Fit boosted trees beside the network, as the primary of a job does; None if they get no weight."""
     linking = inputs.primary_link_columns(plan.settings.link_on) if plan.settings.use_identifiers else []
     texts = text_columns(primary.select(linking))
     rows = tuple(embed_secondary(as_features(one.features), one.name, plan.config) for one in secondaries)
@@ -252,7 +252,7 @@ def _fit_trees(
     seen = TreeInputs(name_trigrams(primary, texts), partners, plan.config.party_dropout)
     network = result.predictions["validation"], result.intervals.get("validation")
     stacked = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
-    return EmbeddedTrees(stacked, tuple(texts), rows)
+    return None if stacked is None else EmbeddedTrees(stacked, tuple(texts), rows)
 
 
 def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from fedsim.config.job import Job
 from fedsim.errors import SettingError
-from fedsim.registry import METHODS
 from fedsim.runs.record import read_run_record
 from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
 from fedsim.runtime.predict import TrainedPrimary
-from fedsim.runtime.primary import training_config
+from fedsim.runtime.primary import TREES_MODEL, training_config
 from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.training import Model, NeighbourList
@@ -83,7 +82,8 @@ class PrimaryNetwork:
         """Load the primary's network from its run folder."""
         record = read_run_record(folder)
         job = Job.from_dict(record.job)
-        trained, lists = TrainedPrimary.load(RunStore(folder, job), TRAINED_MODEL), []
+        store, lists = RunStore(folder, job), []
+        trained = TrainedPrimary.load(store, TRAINED_MODEL)
         for name, terms in job.secondaries.items():
             sent: Any = training_config(job).secondary.local
             holder: Any = secondary_model.AbsentSecondary(name, sent.cut, terms.k)
@@ -104,7 +104,7 @@ class PrimaryNetwork:
             "job": job.hash,
             "method": job.training.method,
             "partners": "least similar first" if isinstance(method, methods.FedSim) else "most similar first",
-            "trees": "not included" if METHODS.detail(job.training.method, "trees") else "none",
+            "trees": "not included" if store.has_weights(TREES_MODEL) else "none",
         }
         metrics = {f"test_{metric}": value for metric, value in record.metrics.get("test", {}).items()}
         return cls(WholeNetwork(model).eval(), inputs, facts, metrics)

@@ -133,7 +133,8 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         names = name_trigrams(table.frame, texts, context.folder)
         inputs = TreeInputs(names, embedded, result.model.config.party_dropout)
         result, trees = _add_trees(store, prepared, result, inputs, texts)
-        records = replace(records, columns=trees.columns(inputs.take(explained_rows(prepared.split))))
+        if trees is not None:
+            records = replace(records, columns=trees.columns(inputs.take(explained_rows(prepared.split))))
     links = {party.name: one for party, one in lists.items()}
     typical = typical_inputs(prepared, records)
     gates = summarise_gates(result.model, prepared, records, typical, trees)
@@ -333,8 +334,11 @@ def _add_trees(
     result: training.TrainingResult,
     inputs: TreeInputs,
     texts: Sequence[str],
-) -> tuple[training.TrainingResult, StackedTrees]:
-    """Fit boosted trees beside the network, save them, and return what both predict together."""
+) -> tuple[training.TrainingResult, StackedTrees | None]:
+    """Fit boosted trees beside the network, save them, and return what both predict together.
+
+    Trees without weight are dropped.
+    """
     data, split, job = prepared.data, prepared.split, store.job
     parts = {"validation": split.validation, "test": split.test, "unlabelled": split.unlabelled}
     found, ends, features = result.predictions, result.intervals, as_features(data.features)
@@ -344,6 +348,9 @@ def _add_trees(
         sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
     stacked = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
+    if stacked is None:
+        log.info("the trees do not improve the predictions of the validation records; the network predicts alone")
+        return result, None
     tensors, facts = stacked.state()
     store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
     after = {}

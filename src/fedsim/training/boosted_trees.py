@@ -426,8 +426,11 @@ class StackedTrees:
         seed: int,
         log: bool,
         inputs: TreeInputs | None = None,
-    ) -> StackedTrees:
+    ) -> StackedTrees | None:
         """Fit trees beside a network's predictions of the validation records, which choose what the trees see.
+
+        Returns None if the validation records give the trees no weight, so that nothing is stored or requested for
+        them.
 
         Parameters
         ----------
@@ -452,6 +455,8 @@ class StackedTrees:
         # Partners that do not help the trees are not asked for at prediction.
         best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type, weights)))
         weight = choose_weight(found, best.trees, truth, data.task_type, weights)
+        if weight == WEIGHTS[-1]:
+            return None
         stacked, trees = cls(best.model, weight, log, pools=best.pools), best.trees
         if intervals is None:
             return stacked

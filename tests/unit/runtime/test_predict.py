@@ -21,13 +21,15 @@ from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
-from fedsim.runtime.primary import prepare_primary
+from fedsim.runtime.primary import TREES_MODEL, prepare_primary
 from fedsim.runtime.sealed_labels import StoredRows
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
+from fedsim.training import boosted_trees
 from job_fixtures import lay_out, read_all, staying
 from prediction_fixtures import SOLO, World
 
@@ -71,6 +73,18 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value)
     numbers = {partner.partner for one in explained.explanations for partner in one.partners}
     assert numbers == set(range(1, len(numbers) + 1))
+
+
+def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
+    monkeypatch.setattr(boosted_trees, "choose_weight", lambda *_: 1.0)
+    world = World(tmp_path, EMBEDDED)
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
+    asked = []
+    monkeypatch.setattr(sealed_labels, "fetch_embedded", lambda *_: asked.append(1))
+    assert (predictor.predict(world.records[:3]).by, asked) == ("stacked", [])
+    world.close()
 
 
 WITHOUT = {

@@ -140,6 +140,12 @@ def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_record
     assert ((ends[:, 0] <= labels[rows]) & (labels[rows] <= ends[:, 1])).mean() == pytest.approx(0.9, abs=0.03)
 
 
+def test_trees_without_weight_are_dropped() -> None:
+    data = records(TaskType.NUMBERS)
+    perfect = data.labels[SPLIT.validation], None
+    assert StackedTrees.fit(data, SPLIT, perfect, seed=0, log=False) is None
+
+
 @pytest.mark.parametrize("n_classes", [0, 3])
 def test_trees_of_many_records_are_fitted_to_a_sample_and_predict_all(
     n_classes: int, monkeypatch: pytest.MonkeyPatch
