@@ -596,3 +596,14 @@ def name_trigrams(frame: pl.DataFrame, columns: Sequence[str], folder: Path | No
                 gram = padded[first : first + GRAM_LENGTH].encode()
                 counts[row, place, zlib.crc32(gram) % HASH_COLUMNS] += 1
     return counts.reshape(len(frame), -1)
+
+
+def mean_trigrams(names: Floats32, columns: Sequence[str]) -> dict[str, list[float]]:
+    """Return the mean of what :func:`name_trigrams` counted, by column.
+
+    >>> found = mean_trigrams(name_trigrams(pl.DataFrame({"name": ["abc", None]}), ["name"]), ["name"])
+    >>> sum(found["name"])
+    1.5
+    """
+    means = names.mean(axis=0, dtype=np.float64).reshape(len(columns), HASH_COLUMNS)
+    return dict(zip(columns, means.tolist(), strict=True))

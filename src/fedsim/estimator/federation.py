@@ -15,7 +15,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fedsim import errors, registry, training, validation
-from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor, name_trigrams, text_columns
+from fedsim.data.features import (
+    FeaturePreprocessor,
+    FeatureRules,
+    fit_preprocessor,
+    mean_trigrams,
+    name_trigrams,
+    text_columns,
+)
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
@@ -230,8 +237,9 @@ def fit_federation(
     lists = [one.neighbours.take(rows) for one in data if one.neighbours is not None]
     records = explain.request_records(result.model, as_features(own_data.features).take(rows), lists)
     typical_record = Features.of(preparation.typical_record(own, split.train))
-    typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places)
     trees = _fit_trees(plan, primary, own_data, data, split, result) if plan.settings.stacked and data else None
+    names = mean_trigrams(name_trigrams(primary[split.train], trees.texts), trees.texts) if trees else {}
+    typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places, names)
     return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees), links, result
 
 

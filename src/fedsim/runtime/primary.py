@@ -19,7 +19,7 @@ import torch
 
 from fedsim import errors, training
 from fedsim.config.job import Job
-from fedsim.data.features import FeaturePreprocessor, name_trigrams, text_columns
+from fedsim.data.features import FeaturePreprocessor, mean_trigrams, name_trigrams, text_columns
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import (
@@ -57,7 +57,7 @@ log = logging.getLogger("fedsim.parties")
 SOLO_MODEL, TREES_MODEL = "solo", "trees"
 N_EXAMPLES = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
-MAX_BINNED = 100_000  # training records that bins of drift are fitted to
+MAX_SUMMARISED = 100_000  # training records from which bins of drift and means are computed
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
 FINISH_SECONDS = 120.0  # for a coordinator that restarts while training ends
@@ -127,7 +127,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
     result, records, embedded = train(context, starting, lists, peers, (*hooks, RunProgressHook(context.progress)))
-    trees = None
+    trees, mean_names = None, {}
     if METHODS.detail(context.job.training.method, "trees"):
         texts = text_columns(table.own_identifiers())
         names = name_trigrams(table.frame, texts, context.folder)
@@ -135,8 +135,9 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         result, trees = _add_trees(store, prepared, result, inputs, texts)
         if trees is not None:
             records = replace(records, columns=trees.columns(inputs.take(explained_rows(prepared.split))))
+            mean_names = mean_trigrams(names[some_training_rows(prepared.split)], texts)
     links = {party.name: one for party, one in lists.items()}
-    typical = typical_inputs(prepared, records)
+    typical = typical_inputs(prepared, records, mean_names)
     gates = summarise_gates(result.model, prepared, records, typical, trees)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(store, completed, context.progress)
@@ -396,10 +397,15 @@ def _save_model(
 
 def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, PrivateLinks]) -> dict[str, Any]:
     """Return how the training records, or many of them, are distributed; served records are compared with them."""
-    rows = prepared.split.train[:: 1 + len(prepared.split.train) // MAX_BINNED]
+    rows = some_training_rows(prepared.split)
     features = as_features(prepared.data.features).take(rows)
     best = {name: mean_similarity(links.vectors[rows, :1])[:, 0] for name, links in lists.items()}
     return drift_facts(features.numbers, features.codes, features.cardinalities, best)
+
+
+def some_training_rows(split: Split) -> Integers:
+    """Return the training records, or an evenly spread part of many."""
+    return np.asarray(split.train[:: 1 + len(split.train) // MAX_SUMMARISED])
 
 
 def load_outcome(store: RunStore) -> TrainingOutcome:
@@ -447,10 +453,18 @@ def _explained_records(
     return explain.request_records(model, features, [neighbours.take(rows) for neighbours in lists])
 
 
-def typical_inputs(prepared: PreparedPrimary, records: explain.LinkedRecords | None = None) -> explain.TypicalInputs:
-    """Return what predictions are compared with; ``records`` have the partners of which the average is taken."""
+def typical_inputs(
+    prepared: PreparedPrimary,
+    records: explain.LinkedRecords | None = None,
+    names: Mapping[str, Sequence[float]] | None = None,
+) -> explain.TypicalInputs:
+    """Return what predictions are compared with.
+
+    ``records`` have the partners of which the average is taken, ``names`` are mean counts of the trigrams that trees
+    see.
+    """
     sent = () if records is None else explain.average_sent(records)
-    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places)
+    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places, names or {})
 
 
 def explain_examples(

@@ -346,6 +346,12 @@ class TreeColumns:
         lists[:, places, SIMILARITY_COLUMNS:] = 0.0  # embeddings are centred
         return replace(self, lists=lists)
 
+    def with_names(self, first: int, counts: Sequence[float]) -> TreeColumns:
+        """Return the columns with these counts of trigrams of every record, from column ``first`` on."""
+        names = self.names.copy()
+        names[:, first : first + len(counts)] = counts
+        return replace(self, names=names)
+
     def beside(self, features: Features) -> Features:
         """Return the features with these columns beside them."""
         columns = [features.numbers, self.names, self.lists.reshape(len(self.lists), -1)]

@@ -6,8 +6,8 @@ partner sends, C width of the cut layer, T outputs of the task, G points of a cu
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -342,6 +342,7 @@ class TypicalInputs:
     record: Features  # one record
     sent: tuple[tuple[Tensor, ...], ...]  # by list and holder, each (C,)
     places: Mapping[str, tuple[Sequence[int], Sequence[int]]]  # of the table's columns among numbers and codes
+    names: Mapping[str, Sequence[float]] = field(default_factory=dict)  # mean counts of trigrams that trees see
 
     def state(self) -> dict[str, Any]:
         """Return it as JSON values, for :func:`typical_from_state`."""
@@ -350,6 +351,7 @@ class TypicalInputs:
             "codes": self.record.codes[0].tolist(),
             "sent": [[part.tolist() for part in parts] for parts in self.sent],
             "places": {column: [list(part) for part in places] for column, places in self.places.items()},
+            "names": {column: list(counts) for column, counts in self.names.items()},
         }
 
 
@@ -360,7 +362,7 @@ def typical_from_state(state: Mapping[str, Any] | None) -> TypicalInputs:
         raise FileError(message, code="no-explanations")
     sent = tuple(tuple(torch.tensor(part) for part in parts) for parts in state["sent"])
     record = Features(np.array([state["numbers"]]), np.array([state["codes"]], dtype=np.int64))
-    return TypicalInputs(record, sent, state["places"])
+    return TypicalInputs(record, sent, state["places"], state.get("names", {}))  # earlier releases had no names
 
 
 def average_sent(records: LinkedRecords) -> tuple[tuple[Tensor, ...], ...]:
@@ -539,15 +541,24 @@ class _Explainer:
         return [part.double().cpu().numpy() for part in by_pair]
 
     def _columns(self, records: LinkedRecords, value: Floats, chosen: Integers | None) -> dict[str, Floats]:
-        """Return by how much the value is greater than with the typical cell of each column, (n,)."""
+        """Return by how much the value is greater than with the typical cell of each column, (n,).
+
+        A name that trees see is replaced by the mean counts of its trigrams.
+        """
         own, typical, found = records.features, self.typical.record, {}
-        for column, (numbers, codes) in self.typical.places.items():
+        places, names = self.typical.places, self.typical.names
+        firsts = dict(zip(names, accumulate((len(counts) for counts in names.values()), initial=0), strict=False))
+        for column in dict.fromkeys([*places, *names]):
+            numbers, codes = places.get(column, ((), ()))
             changed = replace(own, numbers=own.numbers.copy(), codes=own.codes.copy())
             changed.numbers[:, list(numbers)] = typical.numbers[:, list(numbers)]
             changed.codes[:, list(codes)] = typical.codes[:, list(codes)]
             tensors = changed.on(self.model.primary.model.device)
             outputs = self._outputs(replace(records.batch, features=tensors))
-            found[column] = value - self._value(outputs, replace(records, features=changed), chosen)
+            beside = records.columns
+            if column in names:
+                beside = beside.with_names(firsts[column], names[column])
+            found[column] = value - self._value(outputs, replace(records, features=changed, columns=beside), chosen)
         return found
 
     def _gates(self) -> list[methods.ListGates | None]:

@@ -14,6 +14,7 @@ from fedsim.errors import SettingError
 from fedsim.splitnn.gates import WeightedOutputs
 from fedsim.splitnn.methods import member_networks
 from fedsim.training import train
+from fedsim.training.boosted_trees import TreeColumns
 from fedsim.training.data import TaskType, as_features
 from fedsim.training.explain import (
     TypicalInputs,
@@ -25,6 +26,7 @@ from fedsim.training.explain import (
     merge_importance,
     predict_records,
     request_records,
+    typical_from_state,
     weight_curves,
 )
 from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
@@ -131,6 +133,27 @@ def test_every_method_is_explained_by_effects_that_add_up(name):
     for one in found:
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
         assert set(one.without) == {data.name for data in secondaries}
+
+
+def add_names(values, ends, features, columns):
+    """As trees that see names would change a prediction."""
+    return values + columns.names @ [1.0, 2.0, 4.0], ends
+
+
+def test_names_that_trees_see_are_explained_by_their_mean():
+    primary, secondaries = small_primary(), small_secondaries(1)
+    model = train(primary, secondaries, SPLIT, small_config(epochs=1)).model
+    features, lists = as_features(primary.features), [data.neighbours for data in secondaries]
+    names = np.random.default_rng(0).integers(0, 3, (len(features), 3)).astype(np.float32)
+    columns = replace(TreeColumns.none(len(features)), names=names)
+    linked = request_records(model, features, lists, columns)
+    typical = TypicalInputs(
+        features.take(np.arange(1)), average_sent(linked), {}, {"street": [1.0], "name": [0.5, 2.0]}
+    )
+    found = explain_records(model, linked, typical_from_state(typical.state()), combine=add_names, steps=8)
+    expected = (names - [1.0, 0.5, 2.0]) * [1.0, 2.0, 4.0]
+    assert [one.columns["street"] for one in found] == pytest.approx(expected[:, 0], abs=1e-5)
+    assert [one.columns["name"] for one in found] == pytest.approx(expected[:, 1:].sum(axis=1), abs=1e-5)
 
 
 def test_partner_records_that_all_send_the_same_have_no_effect():
