@@ -341,9 +341,13 @@ class TreeColumns:
         return replace(self, lists=lists)
 
     def with_average(self, places: slice) -> TreeColumns:
-        """Return the columns as they would be if the partners in some lists were average ones, equally similar."""
+        """Return the columns as they would be if the partners in some lists were average ones, equally similar.
+
+        Those of a secondary that is away stay as they are.
+        """
         lists = self.lists.copy()
-        lists[:, places, SIMILARITY_COLUMNS:] = 0.0  # embeddings are centred
+        pooled = lists[:, places, SIMILARITY_COLUMNS:]
+        pooled[~np.isnan(pooled)] = 0.0  # embeddings are centred
         return replace(self, lists=lists)
 
     def with_names(self, first: int, counts: Sequence[float]) -> TreeColumns:

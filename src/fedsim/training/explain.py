@@ -464,7 +464,8 @@ class _Explainer:
             without[name] = self._value(self._outputs(left.batch), left, chosen)
         slope, base_value = self._slope(base, outputs, records, chosen), self._value(base, base_records, chosen)
         raw = self._integrate(batch, average, actual, chosen)
-        effects = _add_up([slope[:, None] * part for part in raw], value - base_value)
+        present = [not isinstance(one.holders[0], AbsentSecondary) for one in records.lists]
+        effects = _add_up([slope[:, None] * part for part in raw], value - base_value, present)
         own = self._columns(records, value, chosen)
         partners = [
             _partner_effects(name, one, gate, effect)
@@ -574,17 +575,20 @@ def _by_pair(branch: gates.Branch) -> gates.Branch:
     return replace(branch, activations=tuple(part[pairs] for part in branch.activations), position=position)
 
 
-def _add_up(effects: list[Floats], total: Floats) -> list[Floats]:
+def _add_up(effects: list[Floats], total: Floats, present: Sequence[bool]) -> list[Floats]:
     """Spread the rest over the effects in proportion to their size, so that they add up to the total, (n,).
 
     The rest is the error of the numeric integration, and what trees see of the partners. If the network has no weight,
-    all effects are zero and get equal shares.
+    all effects are zero and get equal shares, except in lists whose holder is not ``present``.
     """
     rest = total - sum((part.sum(axis=1) for part in effects), start=np.zeros(len(total)))
     sizes = [np.abs(part) for part in effects]
     whole = sum((part.sum(axis=1) for part in sizes), start=np.zeros(len(total)))[:, None]
-    equal = 1.0 / max(1, sum(part.shape[1] for part in effects))
-    shares = [np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), equal) for part in sizes]
+    equal = 1.0 / max(1, sum(part.shape[1] for part, here in zip(effects, present, strict=True) if here))
+    shares = [
+        np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), equal * here)
+        for part, here in zip(sizes, present, strict=True)
+    ]
     return [part + rest[:, None] * share for part, share in zip(effects, shares, strict=True)]
 
 

@@ -13,8 +13,9 @@ from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.splitnn.gates import WeightedOutputs
 from fedsim.splitnn.methods import member_networks
+from fedsim.splitnn.secondary_model import AbsentSecondary
 from fedsim.training import train
-from fedsim.training.boosted_trees import TreeColumns
+from fedsim.training.boosted_trees import POOLED_COLUMNS, SIMILARITY_COLUMNS, TreeColumns
 from fedsim.training.data import TaskType, as_features
 from fedsim.training.explain import (
     TypicalInputs,
@@ -191,6 +192,28 @@ def test_what_a_secondary_sends_does_not_matter_while_it_is_away():
     before, after = (predict_records(model, one.without(1))[0] for one in (linked, other))
     np.testing.assert_array_equal(before, after)
     assert not np.array_equal(before, predict_records(model, linked)[0])
+
+
+def pooled_only(values, ends, features, columns):
+    """As trees with all the weight that see partners only, and take a missing one for 7."""
+    return np.nan_to_num(columns.lists, nan=7.0).sum(axis=(1, 2)), ends
+
+
+def test_a_secondary_that_is_away_has_no_effect_on_what_trees_see():
+    primary, secondaries = small_primary(), small_secondaries(2)
+    model = train(primary, secondaries, SPLIT, small_config(epochs=1, party_dropout=0.5)).model
+    features, lists = as_features(primary.features), [data.neighbours for data in secondaries]
+    typical = TypicalInputs(features.take(np.arange(1)), average_sent(request_records(model, features, lists)), {})
+    (first, second), n = model.groups, len(features)
+    away = AbsentSecondary(second[0].name, second[0].width, second[0].n_records)
+    model = replace(model, groups=(first, (away,)))
+    pooled = np.random.default_rng(0).normal(size=(n, 2, POOLED_COLUMNS)).astype(np.float32)
+    columns = replace(TreeColumns.none(n), lists=pooled).without(1)
+    linked = request_records(model, features, lists, columns)
+    for one, record in zip(explain_records(model, linked, typical, combine=pooled_only, steps=8), pooled, strict=True):
+        assert {partner.secondary for partner in one.partners} == {"first"}
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
+        assert one.value - one.average == pytest.approx(record[0, SIMILARITY_COLUMNS:].sum(), rel=1e-4, abs=1e-4)
 
 
 def test_only_fedsim_can_do_without_a_partner():
