@@ -242,6 +242,7 @@ def run_predict(
     if (probabilities := predictions.probabilities) is not None:
         columns += [pl.Series(f"probability {c}", probabilities[:, i]) for i, c in enumerate(predictions.classes)]
     columns.append(pl.Series("by", [predictions.by] * len(predictions.values)))
+    columns.append(pl.Series("away", [" ".join(predictions.away)] * len(predictions.values)))
     columns += [column for one in predictions.matches for column in match_columns(one)] if matches else []
     with atomic_write(out) as part:
         pl.DataFrame(columns).write_csv(part)

@@ -38,7 +38,8 @@ from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
-from fedsim.training.data import target_from_state
+from fedsim.training.data import LogTarget, stretch_intervals, target_from_state
+from fedsim.training.explain import Combine
 from fedsim.types import EncodedTable, Explanation, Floats, Floats32
 
 log = logging.getLogger("fedsim.parties")
@@ -91,18 +92,35 @@ class TrainedPrimary:
         features: Features,
         lists: list[Neighbours],
         by: str,
-        trees: StackedTrees | None = None,
+        combine: Combine | None = None,
         columns: TreeColumns | None = None,
     ) -> Predictions:
         """Predict, and explain every prediction; partners get numbers that mean nothing outside this answer."""
         typical = explain.typical_from_state(self.facts.get("typical"))
         records = explain.request_records(model, features, lists, columns)
-        combine = None if trees is None else trees.combine
         values, intervals = explain.predict_records(model, records)
-        if trees is not None:
-            values, intervals = trees.combine(values, intervals, features, records.columns)
+        if combine is not None:
+            values, intervals = combine(values, intervals, features, records.columns)
         found = explain.explain_records(model, records, typical, combine=combine, classes=self.facts["classes"])
         return replace(self.predictions(values, intervals, by), explanations=tuple(explain.number_partners(found)))
+
+    def combine(self, trees: StackedTrees | None, away: Sequence[str]) -> Combine:
+        """Return what turns predictions of the network into those of the model while some secondaries are away."""
+        # While some of several are away, the intervals are those without all of them.
+        factors: Any = self.facts.get("absence") or [([], 1.0)]  # earlier releases have none
+        stretch = next((factor for names, factor in factors if set(names) == set(away)), factors[-1][1])
+        log = isinstance(target_from_state(self.facts["target"]), LogTarget)
+
+        def combined(
+            values: Floats, intervals: Floats | None, features: Features, columns: TreeColumns
+        ) -> tuple[Floats, Floats | None]:
+            if trees is not None:
+                values, intervals = trees.combine(values, intervals, features, columns)
+            if away and intervals is not None:
+                intervals = stretch_intervals(values, intervals, stretch, log=log)
+            return values, intervals
+
+        return combined
 
     def predictions(self, values: Floats, intervals: Floats | None, by: str) -> Predictions:
         classes = tuple(self.facts["classes"])
@@ -245,15 +263,14 @@ class Predictor:
                     model = self._current_model(away)
                     lists = [self._neighbours(name, table, away) for name, table in encoded.items()]
                     embedded = self._embedded(lists, away)
-                method, columns = self.context.job.training.method, None
+                method, columns = self.context.job.training.method, TreeColumns.none(len(features))
                 if self._trees is not None:
                     columns = self._trees.columns(TreeInputs(names, embedded))
+                combine = self._trained.combine(self._trees, away)
                 if explained:
-                    found = self._trained.explain(model, features, lists, method, self._trees, columns)
+                    found = self._trained.explain(model, features, lists, method, combine, columns)
                 else:
-                    predicted = model.predict_with_intervals(features, lists)
-                    if self._trees is not None and columns is not None:
-                        predicted = self._trees.combine(*predicted, features, columns)
+                    predicted = combine(*model.predict_with_intervals(features, lists), features, columns)
                     found = self._trained.predictions(*predicted, method)
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in away)
                 reason = f"predicted without {', '.join(away)}" if away else ""

@@ -47,7 +47,16 @@ from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedTrees, TreeInputs
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
+from fedsim.training.data import (
+    LabelScaler,
+    LogLabel,
+    LogTarget,
+    Metrics,
+    as_features,
+    half_widths,
+    interval_stretch,
+    target_state,
+)
 from fedsim.training.hooks import tracking_hook
 from fedsim.types import Floats, Integers, Split
 from fedsim.validation import first_difference
@@ -57,6 +66,7 @@ log = logging.getLogger("fedsim.parties")
 SOLO_MODEL, TREES_MODEL = "solo", "trees"
 N_EXAMPLES = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
+MAX_CALIBRATED = 2048  # validation records that calibrate intervals while a secondary is away
 MAX_SUMMARISED = 100_000  # training records from which bins of drift and means are computed
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
@@ -126,25 +136,22 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
-    result, records, embedded = train(context, starting, lists, peers, (*hooks, RunProgressHook(context.progress)))
-    trees, mean_names = None, {}
+    hooks = (*hooks, RunProgressHook(context.progress))
+    trained = train(context, starting, lists, peers, hooks)
     if METHODS.detail(context.job.training.method, "trees"):
-        texts = text_columns(table.own_identifiers())
-        names = name_trigrams(table.frame, texts, context.folder)
-        inputs = TreeInputs(names, embedded, result.model.config.party_dropout)
-        result, trees = _add_trees(store, prepared, result, inputs, texts)
-        if trees is not None:
-            records = replace(records, columns=trees.columns(inputs.take(explained_rows(prepared.split))))
-            mean_names = mean_trigrams(names[some_training_rows(prepared.split)], texts)
-    links = {party.name: one for party, one in lists.items()}
-    typical = typical_inputs(prepared, records, mean_names)
-    gates = summarise_gates(result.model, prepared, records, typical, trees)
+        trained = _add_trees(store, table, prepared, trained)
+    result, trees, links = trained.result, trained.trees, {party.name: one for party, one in lists.items()}
+    typical = typical_inputs(prepared, trained.records, trained.mean_names)
+    gates = summarise_gates(result.model, prepared, trained.records, typical, trees)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
-    bins = _training_bins(prepared, links)
-    _save_model(store, TRAINED_MODEL, prepared, result, typical, bins)  # last: where it is, nothing else is missing
+    further = {
+        "drift": _training_bins(prepared, links),
+        "absence": absence_stretches(result.model, prepared, trained.calibration, trees),
+    }
+    _save_model(store, TRAINED_MODEL, prepared, result, typical, further)  # last: where it is, nothing else is missing
     _notify_coordinator(coordinator, context, trained=True)
     close_sessions(context.sessions(), Farewell())
     return load_outcome(store)
@@ -265,7 +272,20 @@ def _load_or_fetch_links(
     return load_private_links(path)
 
 
-Trained = tuple[training.TrainingResult, explain.LinkedRecords, list[EmbeddedPartners]]
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A trained network, with the trees beside it if there are any, and what explains and calibrates both.
+
+    ``records`` are those of :func:`explained_rows`; ``calibration`` those of :func:`calibration_rows`, if a secondary
+    may be away; ``embedded`` what trees may see of partners, and ``mean_names`` of an average name.
+    """
+
+    result: training.TrainingResult
+    records: explain.LinkedRecords
+    calibration: explain.LinkedRecords | None
+    embedded: list[EmbeddedPartners]
+    trees: StackedTrees | None = None
+    mean_names: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def _train(
@@ -274,7 +294,7 @@ def _train(
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> Trained:
+) -> TrainedModel:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
@@ -293,7 +313,7 @@ def _train(
                 prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
             )
             context.send_log_head(Phase.TRAIN)
-            records = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
+            records, calibration = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
             embedded = []
             if job.sends_embedding:
                 embedded = [sealed_labels.fetch_embedded(remotes[party], links) for party, links in inputs.items()]
@@ -303,7 +323,7 @@ def _train(
             log.warning("%s; resuming from the last common checkpoint", restarted)
             context.connection.record_event("restarted", {"peer": str(restarted.peer)})
         else:
-            return result, records, embedded
+            return TrainedModel(result, records, calibration, embedded)
 
 
 def _train_sealed(
@@ -312,7 +332,7 @@ def _train_sealed(
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> Trained:
+) -> TrainedModel:
     """Fetch the linked rows of every secondary once, then train here, without any message."""
     job = context.job
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
@@ -325,22 +345,19 @@ def _train_sealed(
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
-    records = _explained_records(result.model, prepared, [partners.neighbours for partners in embedded])
-    return result, records, embedded
+    records, calibration = _explained_records(result.model, prepared, [partners.neighbours for partners in embedded])
+    return TrainedModel(result, records, calibration, embedded)
 
 
-def _add_trees(
-    store: RunStore,
-    prepared: PreparedPrimary,
-    result: training.TrainingResult,
-    inputs: TreeInputs,
-    texts: Sequence[str],
-) -> tuple[training.TrainingResult, StackedTrees | None]:
+def _add_trees(store: RunStore, table: PartyData, prepared: PreparedPrimary, trained: TrainedModel) -> TrainedModel:
     """Fit boosted trees beside the network, save them, and return what both predict together.
 
     Trees without weight are dropped.
     """
-    data, split, job = prepared.data, prepared.split, store.job
+    data, split, job, result = prepared.data, prepared.split, store.job, trained.result
+    texts = text_columns(table.own_identifiers())
+    names = name_trigrams(table.frame, texts, store.folder)
+    inputs = TreeInputs(names, trained.embedded, result.model.config.party_dropout)
     parts = {"validation": split.validation, "test": split.test, "unlabelled": split.unlabelled}
     found, ends, features = result.predictions, result.intervals, as_features(data.features)
     log_scale = job.task.label_scale == "log"
@@ -351,7 +368,7 @@ def _add_trees(
     stacked = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
     if stacked is None:
         log.info("the trees do not improve the predictions of the validation records; the network predicts alone")
-        return result, None
+        return trained
     tensors, facts = stacked.state()
     store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
     after = {}
@@ -366,7 +383,17 @@ def _add_trees(
         intervals={part: width for part, (_, width) in after.items() if width is not None},
         metrics={part: measure(after[part][0], data.labels[parts[part]]) for part in result.metrics},
     )
-    return together, stacked
+    calibration = trained.calibration
+    if calibration is not None:
+        calibration = replace(calibration, columns=stacked.columns(inputs.take(calibration_rows(split))))
+    return TrainedModel(
+        together,
+        replace(trained.records, columns=stacked.columns(inputs.take(explained_rows(split)))),
+        calibration,
+        trained.embedded,
+        stacked,
+        mean_trigrams(names[some_training_rows(split)], texts),
+    )
 
 
 def _save_model(
@@ -375,7 +402,7 @@ def _save_model(
     prepared: PreparedPrimary,
     result: training.TrainingResult,
     typical: explain.TypicalInputs,
-    bins: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> None:
     facts = {
         "preparation": prepared.preparation.to_json(),
@@ -387,7 +414,7 @@ def _save_model(
         "unlabelled": len(prepared.split.unlabelled),
         "typical": typical.state(),
         "party_dropout": result.model.config.party_dropout,
-        "drift": bins,
+        **(further or {}),
     }
     for party, weights in result.parts.items():
         if party != prepared.data.name:  # under sealed labels the primary trains all networks
@@ -444,13 +471,22 @@ def explained_rows(split: Split) -> Integers:
     return np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
 
 
+def calibration_rows(split: Split) -> Integers:
+    """Return validation records, evenly spread, that calibrate intervals while a secondary is away."""
+    return np.asarray(split.validation[:: 1 + len(split.validation) // MAX_CALIBRATED])
+
+
 def _explained_records(
     model: training.Model, prepared: PreparedPrimary, lists: Sequence[Neighbours]
-) -> explain.LinkedRecords:
-    """Request what explains the model; nothing that the test did not request."""
-    rows = explained_rows(prepared.split)
-    features = as_features(prepared.data.features).take(rows)
-    return explain.request_records(model, features, [neighbours.take(rows) for neighbours in lists])
+) -> tuple[explain.LinkedRecords, explain.LinkedRecords | None]:
+    """Request what explains the model and, with party dropout, calibrates it; nothing that was not requested before."""
+
+    def request(rows: Integers) -> explain.LinkedRecords:
+        features = as_features(prepared.data.features).take(rows)
+        return explain.request_records(model, features, [neighbours.take(rows) for neighbours in lists])
+
+    calibrated = bool(model.config.party_dropout) and not prepared.classes
+    return request(explained_rows(prepared.split)), request(calibration_rows(prepared.split)) if calibrated else None
 
 
 def typical_inputs(
@@ -565,6 +601,32 @@ def measure_absence(
             values, _ = trees.combine(values, None, left.features, left.columns)
         away = None if place is None else model.groups[place][0].name
         found.append(record.AbsenceMetrics(away, len(labels), model.target.measure(values, labels)))
+    return found
+
+
+def absence_stretches(
+    model: training.Model,
+    prepared: PreparedPrimary,
+    records: explain.LinkedRecords | None,
+    trees: StackedTrees | None,
+) -> list[tuple[list[str], float]]:
+    """Return by which factor intervals are wider while each secondary is away, and while all are.
+
+    ``records`` are those of :func:`calibration_rows`; without them there is no factor.
+    """
+    if records is None:
+        return []
+    names, found = [holders[0].name for holders in model.groups], []
+    cases = [([name], records.without(place)) for place, name in enumerate(names)]
+    cases += [(names, records.without_all())] if len(names) > 1 else []
+    scale: Any = np.log if isinstance(model.target, LogTarget) else np.asarray
+    truth = scale(prepared.data.labels[calibration_rows(prepared.split)])
+    for away, left in cases:
+        values, ends = explain.predict_records(model, left)
+        if trees is not None:
+            values, ends = trees.combine(values, ends, left.features, left.columns)
+        if ends is not None:
+            found.append((away, interval_stretch(truth - scale(values), half_widths(scale(ends)))))
     return found
 
 

@@ -8,7 +8,6 @@ each, U rows of a secondary, W numbers of a row, P columns of trees per list, H 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -19,14 +18,16 @@ from torch import Tensor
 
 from fedsim.splitnn import Features, Neighbours
 from fedsim.training.data import (
-    INTERVAL_LEVEL,
     Metrics,
     PrimaryData,
     TaskType,
     as_features,
     classification_metrics,
+    half_widths,
+    interval_stretch,
     regression_metrics,
     selection_key,
+    stretch_intervals,
 )
 from fedsim.types import AnyArray, Floats, Floats32, Split
 
@@ -470,10 +471,8 @@ class StackedTrees:
         stacked, trees = cls(best.model, weight, log, pools=best.pools), best.trees
         if intervals is None:
             return stacked
-        errors = np.abs(truth - blend(stacked.weight, found, trees))
-        ratios = np.sort(errors / np.maximum(_half_width(scale(intervals)), np.finfo(float).tiny))
-        place = min(len(ratios), math.ceil((len(ratios) + 1) * INTERVAL_LEVEL)) - 1  # of the conformal quantile
-        return replace(stacked, stretch=float(ratios[place]))
+        errors = truth - blend(stacked.weight, found, trees)
+        return replace(stacked, stretch=interval_stretch(errors, half_widths(np.asarray(scale(intervals)))))
 
     def columns(self, inputs: TreeInputs) -> TreeColumns:
         """Return what the trees see of records beside their features."""
@@ -489,10 +488,8 @@ class StackedTrees:
         scale, unscale = (np.log, np.exp) if self.log else (np.asarray, np.asarray)
         trees = self.model.predict(columns.beside(as_features(features)))
         centre = blend(self.weight, scale(network), trees)
-        if intervals is None:
-            return np.asarray(unscale(centre)), None
-        half = self.stretch * _half_width(scale(intervals))
-        return np.asarray(unscale(centre)), np.asarray(unscale(np.column_stack([centre - half, centre + half])))
+        values = np.asarray(unscale(centre))
+        return values, None if intervals is None else stretch_intervals(values, intervals, self.stretch, log=self.log)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and facts that describe it, for :meth:`from_state`."""
@@ -555,7 +552,3 @@ def tree_columns(pools: Sequence[PartnerPool], inputs: TreeInputs) -> TreeColumn
         if one is not None:
             lists[:, place] = pool.pool(one)
     return TreeColumns(inputs.names, lists)
-
-
-def _half_width(intervals: Floats) -> Floats:
-    return np.asarray((intervals[:, 1] - intervals[:, 0]) / 2)

@@ -376,6 +376,33 @@ class IntervalWidth:
         return half
 
 
+def interval_stretch(errors: Floats, half: Floats) -> float:
+    """Return the factor with which half widths of intervals contain the errors of validation records, (n,) each.
+
+    >>> interval_stretch(np.linspace(-1, 1, 101), np.full(101, 0.5)).__round__(2)
+    1.84
+    """
+    ratios = np.sort(np.abs(errors) / np.maximum(half, np.finfo(float).tiny))
+    place = min(len(ratios), math.ceil((len(ratios) + 1) * INTERVAL_LEVEL)) - 1  # of the conformal quantile
+    return float(ratios[place])
+
+
+def half_widths(intervals: Floats) -> Floats:
+    """Return half the width of intervals, (n, 2) -> (n,)."""
+    return np.asarray((intervals[:, 1] - intervals[:, 0]) / 2)
+
+
+def stretch_intervals(values: Floats, intervals: Floats, factor: float, *, log: bool) -> Floats:
+    """Return intervals around predictions that are wider by a factor, (n, 2); on a logarithmic scale with ``log``.
+
+    >>> stretch_intervals(np.array([4.0]), np.array([[3.0, 5.0]]), 2.0, log=False).tolist()
+    [[2.0, 6.0]]
+    """
+    scale, unscale = (np.log, np.exp) if log else (np.asarray, np.asarray)
+    centre, half = scale(values), factor * half_widths(scale(intervals))
+    return np.asarray(unscale(np.column_stack([centre - half, centre + half])))
+
+
 @dataclass(frozen=True)
 class LogLabel:
     """The logarithm of a positive label, scaled by another scaling; predictions return to the label's unit."""

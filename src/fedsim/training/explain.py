@@ -64,6 +64,13 @@ class LinkedRecords:
         batch = replace(self.batch, absent=absent if known is None else absent | known)
         return replace(self, batch=batch, columns=self.columns.without(place))
 
+    def without_all(self) -> "LinkedRecords":
+        """Return the records as they are seen while the holders of all lists are away."""
+        found = self
+        for place in range(len(self.lists)):
+            found = found.without(place)
+        return found
+
     def chunks(self) -> "Iterator[LinkedRecords]":
         """Yield the records a few at a time."""
         for first in range(0, len(self.features), EXPLAINED_RECORDS):

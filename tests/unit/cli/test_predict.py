@@ -98,6 +98,7 @@ def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder,
     assert len(found) == records
     assert (found["lower"] <= found["prediction"]).all()
     assert (found["prediction"] <= found["upper"]).all()
+    assert set(found["away"]) == {"rentals"}
 
 
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,7 @@ from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary
 from fedsim.runtime.sealed_labels import StoredRows
@@ -105,6 +106,10 @@ def test_a_model_trained_with_party_dropout_goes_on_without_a_partner(world):
     predictor = world.predictor(wait_seconds=0.2)
     found = predictor.predict(world.records[:3], explained=True)
     assert (found.by, found.away) == (world.job.training.method, ("rentals",))
+    factors = RunStore(predictor.context.folder, world.job).load_weights(TRAINED_MODEL)[1]["absence"]
+    assert [names for names, _ in factors] == [["rentals"]]
+    assert [one.average for one in found.explanations] == pytest.approx(found.values)
+    assert np.array([(one.lower, one.upper) for one in found.explanations]) == pytest.approx(found.intervals)
     assert [one.partners for one in found.explanations] == [[], [], []]
     everyone, without = read_run_record(predictor.context.folder).absence
     assert (everyone.away, without.away) == (None, "rentals")
@@ -117,6 +122,18 @@ def test_a_model_trained_with_party_dropout_goes_on_without_a_partner(world):
     without_rentals = [one.without["rentals"] for one in again.explanations]
     assert without_rentals == pytest.approx(found.values, rel=1e-4)
     assert again.values != pytest.approx(found.values, rel=1e-4)
+
+
+@pytest.mark.parametrize("world", [WITHOUT, WITHOUT_EMBEDDED], indirect=True, ids=["fedsim", "embedded"])
+def test_intervals_contain_validation_records_while_a_partner_is_away(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=0.2)
+    post = predictor.context
+    rows = prepare_primary(PartyData.read(post.job, post.party_file, approved=True), post).split.validation
+    found = predictor.predict(world.records[rows.tolist()])
+    truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[rows]
+    inside = (found.intervals[:, 0] <= truth + 1e-6) & (truth - 1e-6 <= found.intervals[:, 1])
+    assert inside.sum() == min(len(rows), math.ceil(0.9 * (len(rows) + 1)))
 
 
 def test_one_record_alone_is_predicted_as_among_others(world):
