@@ -20,7 +20,7 @@ from fedsim.protocol.messages import LedgerEntry, Party, Role
 from fedsim.report.formatting import format_bytes, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import FinishedRun, read_run
-from fedsim.report.run_report import escape_markdown, markdown_table, model_card, visibility_table
+from fedsim.report.run_report import escape_markdown, markdown_table, model_card, tree_notes, visibility_table
 from fedsim.runs.approval import Approval, find_approval
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.deletion import stored_until
@@ -319,6 +319,7 @@ def _model(parties: Sequence[PartyEvidence]) -> PageSection:
         ("predicts", f"{card['data']['label']} ({card['model']['task']}, {card['model']['method']})"),
         ("trained", f"{card['model']['trained']}, {records} records"),
         ("features of the primary", ", ".join(card["data"]["features"])),
+        *(("trees beside the network", note) for note in tree_notes(run.record)),
         ("contribution of the partner", card["worth"] or "not measured"),
     )
     metrics = [(part, name, format_number(v)) for part, found in card["metrics"].items() for name, v in found.items()]

@@ -26,7 +26,7 @@ from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
-from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary
+from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary, RunRecord
 from fedsim.runtime.party_data import SECRET_FILE, blur_identifiers
 from fedsim.storage.files import load_or_create_secret
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
@@ -333,7 +333,26 @@ def _training(run: FinishedRun) -> PageSection:
     axes, title = charts.AxisLabels("epoch", metric, marker), f"Validation {metric}"
     caption = "The best epoch is chosen on the validation records; test records are used only after that."
     score = charts.lines_figure(scores, axes, title=title, caption=caption)
-    return PageSection("training", "Training", (), (loss, score))
+    return PageSection("training", "Training", tuple(tree_notes(run.record)), (loss, score))
+
+
+def tree_notes(record: RunRecord) -> Iterator[str]:
+    """Say which weight the trees beside the network have and what they see; nothing for methods without trees."""
+    trees = record.trees
+    if trees is None:
+        return
+    if not trees.weight:
+        yield "Boosted trees did not improve the network's predictions of the validation records; none are used."
+        return
+    seen = [
+        "the primary's features",
+        *([f"trigrams of {', '.join(trees.names)}"] if trees.names else []),
+        *([f"embeddings of the partner records of {', '.join(trees.partners)}"] if trees.partners else []),
+    ]
+    weight = (
+        f"Boosted trees have {format_percent(trees.weight)} of the weight in a prediction, the network has the rest"
+    )
+    yield f"{weight}. The trees see {'; '.join(seen)}."
 
 
 def _gates(run: FinishedRun) -> PageSection:
@@ -561,6 +580,7 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
             "hash": record.hash,
             "method": record.method,
             "members": record.config.get("members", 1),
+            "trees": None if record.trees is None else vars(record.trees),
             "task": record.task,
             "trained": record.started,
             "software": record.versions,
@@ -598,6 +618,7 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     partners = escape_markdown(", ".join(run.job.secondaries))
     yield f"{escape_markdown(record.party)}, also from similar records of {partners}."
     yield "These parties must be online to predict; see `fedsim predict` and `fedsim serve`."
+    yield from (escape_markdown(note) for note in tree_notes(record))
     yield "\n## Training data\n"
     yield f"{table.train:,} training, {table.validation:,} validation and "
     yield f"{table.test:,} test records; features: {features}."

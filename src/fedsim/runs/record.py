@@ -98,6 +98,19 @@ class AbsenceMetrics:
 
 
 @dataclass(frozen=True)
+class TreeSummary:
+    """The trees beside the network: their share of the weight, and what they see beside the primary's features.
+
+    ``names`` are columns of which they see trigrams, ``partners`` the secondaries of which they see an embedding. Trees
+    that did not help on the validation records have no weight and see nothing.
+    """
+
+    weight: float
+    names: list[str] = field(default_factory=list)
+    partners: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class GroupError:
     """The test error of one group of records.
 
@@ -146,6 +159,7 @@ class RunRecord:
     format: int = RECORD_FORMAT
     explained: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
     absence: list[AbsenceMetrics] = field(default_factory=list)  # only if the job was trained with party dropout
+    trees: TreeSummary | None = None  # only of methods with trees; missing in earlier releases
 
     @property
     def task(self) -> str:

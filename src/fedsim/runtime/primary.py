@@ -143,7 +143,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     result, trees, links = trained.result, trained.trees, {party.name: one for party, one in lists.items()}
     typical = typical_inputs(prepared, trained.records, trained.mean_names)
     gates = summarise_gates(result.model, prepared, trained.records, typical, trees)
-    completed = CompletedTraining(context.job, table, prepared, links, result, gates)
+    completed = CompletedTraining(context.job, table, prepared, links, result, gates, summarise_trees(trained))
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
@@ -396,6 +396,14 @@ def _add_trees(store: RunStore, table: PartyData, prepared: PreparedPrimary, tra
     )
 
 
+def summarise_trees(trained: TrainedModel) -> record.TreeSummary:
+    """Return the weight of the trees and what they see."""
+    if trained.trees is None:
+        return record.TreeSummary(0.0)
+    partners = [holders[0].name for holders in trained.result.model.groups] if trained.trees.pools else []
+    return record.TreeSummary(round(1.0 - trained.trees.weight, 6), list(trained.mean_names), partners)
+
+
 def _save_model(
     store: RunStore,
     name: str,
@@ -640,6 +648,7 @@ class CompletedTraining:
     lists: Mapping[str, PrivateLinks]
     result: training.TrainingResult
     gates: GateSummary
+    trees: record.TreeSummary
 
 
 def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyProgress) -> None:
@@ -682,6 +691,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
         explained=ended.gates.examples,
         absence=ended.gates.absence,
+        trees=ended.trees if METHODS.detail(job.training.method, "trees") else None,
     )
     for summary in written.lists:
         shares = {"fill": summary.fill, "tied": summary.tied, "far": summary.far, "unmatched": summary.unmatched}

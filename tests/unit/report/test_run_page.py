@@ -6,7 +6,7 @@ import html
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
 from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.run_data import read_ladder
-from fedsim.report.run_report import escape_markdown, write_report
-from fedsim.runs.record import AbsenceMetrics, read_run_record
+from fedsim.report.run_report import escape_markdown, tree_notes, write_report
+from fedsim.runs.record import AbsenceMetrics, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all
@@ -257,6 +257,19 @@ def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> 
     assert facts["worth"] in words.replace("\\", "")
     assert "## Who received what" in words
     assert "<script" not in words.replace(escape_markdown("<script"), "")
+
+
+@pytest.mark.parametrize(
+    ("trees", "shown"), [(TreeSummary(0.35, ["name"], ["rentals"]), 1), (TreeSummary(0.0), 1), (None, 0)]
+)
+def test_report_and_model_card_name_the_trees(tmp_path: Path, trees: TreeSummary | None, shown: int) -> None:
+    write_run(tmp_path, replace(record_of(), trees=trees))
+    page, notes = page_of(tmp_path), list(tree_notes(replace(record_of(), trees=trees)))
+    assert len(notes) == shown
+    assert all(note in html.unescape(page) for note in notes)
+    assert all(escape_markdown(note) in (tmp_path / "model-card.md").read_text() for note in notes)
+    facts = json.loads((tmp_path / "model-card.json").read_text())
+    assert facts["model"]["trees"] == (None if trees is None else asdict(trees))
 
 
 def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: Path) -> None:
