@@ -231,6 +231,7 @@ def days_since_epoch(cells: pl.Series) -> pl.Series:
 # Two places of a record: how far apart they are and in which direction, which networks and trees learn badly from four
 # coordinates
 
+DISPLACEMENT = "displacement"
 MAX_PLACES = 4  # of a record whose places are compared with each other
 DEGREES = np.array([90.0, 180.0])
 
@@ -433,11 +434,13 @@ class FeaturePreprocessor:
     def describe(self) -> dict[str, str]:
         """Return what every column of the table becomes: number, place, date, one-hot or codes.
 
-        A place is a number for which a network may use a periodic embedding.
+        A place is a number for which a network may use a periodic embedding. The way between two places is an entry of
+        its own, ``displacement``.
         """
         tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
         periodic = {self.names[place] for place in self.periodic}
-        return {e.column: "place" if e.column in periodic else tags[type(e)] for e in self.encoders}
+        found = {e.column: "place" if e.column in periodic else tags[type(e)] for e in self.encoders}
+        return found | {way.names[0]: DISPLACEMENT for way in self.displacements}
 
     def apply(self, table: Any, folder: Path | None = None) -> PreparedFeatures:
         """Prepare the records of a table with the same columns, in any order; large ones lie in files in a folder."""

@@ -17,6 +17,7 @@ from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file, policy
 from fedsim.config.job import CutTerms, Job, coordinate_columns
+from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
@@ -564,6 +565,8 @@ def _describe_encoding(kind: str, config: Mapping[str, Any]) -> str:
             known["place"] = f"periodic embedding of {sizes['frequencies']} frequencies"
     else:
         known = {"codes": "one column per category"}
+    if kind == DISPLACEMENT:
+        return f"metres altogether, to the east and to the north, each {known.get('number', 'standardised')}"
     return known.get(kind, "one column per category" if kind == "one-hot" else "standardised number")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
+from fedsim.data.features import DISPLACEMENT, FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.errors import FileError, InputError, SettingError
 
 CANARY = "Rumpelstiltskin"
@@ -185,6 +185,13 @@ def test_places_that_are_compared_are_one_column_of_an_explanation():
         8,
     ]  # one coordinate has gaps
     assert set(preparation.spread) >= set(range(len(preparation.names) - 3, len(preparation.names)))
+
+
+def test_the_way_between_two_places_is_described_in_one_row():
+    described = fit(TRIPS).describe()
+    (way,) = fit(TRIPS).displacements
+    assert described.pop(way.names[0]) == DISPLACEMENT
+    assert list(described) == TRIPS.columns
 
 
 def test_displacements_are_stored_and_one_place_has_none():

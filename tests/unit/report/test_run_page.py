@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from browser import browser_page, needs_browser
+from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
 from fedsim.report.model_charts import waterfall_figure
@@ -270,6 +271,15 @@ def test_report_and_model_card_name_the_trees(tmp_path: Path, trees: TreeSummary
     assert all(escape_markdown(note) in (tmp_path / "model-card.md").read_text() for note in notes)
     facts = json.loads((tmp_path / "model-card.json").read_text())
     assert facts["model"]["trees"] == (None if trees is None else asdict(trees))
+
+
+@pytest.mark.parametrize("encoding", [{"kind": "Piecewise", "bins": 16, "code_width": 8}, {"kind": "Plain"}])
+def test_the_way_between_two_places_is_a_row_of_the_encodings(tmp_path: Path, encoding: dict[str, Any]) -> None:
+    record = replace(record_of(), config={"epochs": 12, "local": {"encoding": encoding}})
+    kinds = {"area": "number", "a to b": DISPLACEMENT}
+    write_run(tmp_path, replace(record, table=replace(record.table, kinds=kinds)))
+    page = page_of(tmp_path)
+    assert all(word in page for word in ("a to b", "to the east"))
 
 
 def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: Path) -> None:
