@@ -321,7 +321,8 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
 
 def _training(run: FinishedRun) -> PageSection:
     history, best = run.record.history, run.record.best_epoch
-    metric, marker = next(iter(history[0]["validation"])), (best, f"best epoch: {best}")
+    metric = next(iter(history[0]["validation"]))
+    marker = (best, f"best epoch: {best}") if best else None  # 0 is the start of a job that continues another
 
     def series(name: str, values: Iterable[float | None]) -> charts.LineSeries:
         return charts.LineSeries(name, [math.nan if value is None else value for value in values])  # JSON has no NaN
@@ -334,7 +335,8 @@ def _training(run: FinishedRun) -> PageSection:
     axes, title = charts.AxisLabels("epoch", metric, marker), f"Validation {metric}"
     caption = "The best epoch is chosen on the validation records; test records are used only after that."
     score = charts.lines_figure(scores, axes, title=title, caption=caption)
-    return PageSection("training", "Training", tuple(tree_notes(run.record)), (loss, score))
+    notes = [] if best else ["No epoch was better than the weights of the earlier job, so these are used."]
+    return PageSection("training", "Training", (*notes, *tree_notes(run.record)), (loss, score))
 
 
 def tree_notes(record: RunRecord) -> Iterator[str]:

@@ -42,7 +42,7 @@ log = logging.getLogger("fedsim.parties")
 
 ENDED_FILE = "ended"
 GRACE_SECONDS = 120.0  # how long to wait for a disconnected primary once our part is saved
-FINAL_INFERENCES = 8  # after the last epoch: validation, test, and what explains the model
+FINAL_INFERENCES = 8  # beside the epochs: earlier weights, validation, test, and what explains and calibrates the model
 RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0  # before the next session with a primary that failed; doubles
 
 

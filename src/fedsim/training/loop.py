@@ -31,7 +31,7 @@ class Epoch:
     Parameters
     ----------
     number
-        Counts from 1.
+        Counts from 1; 0 stands for the earlier weights that a job starts with.
     loss, validation_loss
         Mean training loss of the epoch, and validation loss after it.
     validation
@@ -58,16 +58,20 @@ def best_epoch(history: History) -> Epoch | None:
     return next((epoch for epoch in reversed(history) if epoch.best), None)
 
 
-def is_better(metrics: Metrics, history: History) -> bool:
-    """Return whether an epoch with these validation metrics would be the best so far."""
+def is_better(metrics: Metrics, history: History, start: Metrics | None = None) -> bool:
+    """Return whether an epoch with these validation metrics would be the best so far.
+
+    ``start`` are those of the earlier weights that a job starts with.
+    """
     best = best_epoch(history)
-    return best is None or data.selection_key(metrics) > data.selection_key(best.validation)
+    known = start if best is None else best.validation
+    return known is None or data.selection_key(metrics) > data.selection_key(known)
 
 
 def should_stop(history: History, epochs: int, patience: int | None) -> bool:
     """Return whether all epochs are done, or too many passed without a better one."""
     best = best_epoch(history)
-    waited = len(history) - best.number if best else 0
+    waited = len(history) - (best.number if best else 0)
     return len(history) >= epochs or (patience is not None and waited >= patience)
 
 
@@ -161,12 +165,14 @@ EPOCH_LOSS = "epoch/loss"
 class TrainingProgress:
     """How far a run has come: full epochs, steps of the next one, and their loss summed over records.
 
-    The sum stays a tensor, so that a resumed run adds up to the same bits.
+    The sum stays a tensor, so that a resumed run adds up to the same bits. ``start`` are the validation metrics of the
+    earlier weights that a job starts with.
     """
 
     history: History = ()
     steps: int = 0
     loss: Tensor = field(default_factory=lambda: torch.zeros(()))
+    start: Metrics | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +189,7 @@ class RunCheckpoints:
             secondary.save(step)
         before = self.store.steps()
         facts = {"history": [asdict(epoch) for epoch in progress.history], "steps": progress.steps}
+        facts |= {} if progress.start is None else {"start": progress.start}
         self.store.save(step, {**self.model.tensors(), EPOCH_LOSS: progress.loss}, facts)
         if before:
             self.store.forget_before(before[-1])
@@ -210,7 +217,8 @@ class RunCheckpoints:
         self.model.load(tensors)
         try:
             history = tuple(Epoch(**epoch) for epoch in facts["history"])
-            return TrainingProgress(history, facts.get("steps", 0), tensors.get(EPOCH_LOSS, torch.zeros(())))
+            loss = tensors.get(EPOCH_LOSS, torch.zeros(()))
+            return TrainingProgress(history, facts.get("steps", 0), loss, facts.get("start"))
         except (KeyError, TypeError):
             message = f"the primary's checkpoint of step {step} has no history"
             raise party_model.DamagedCheckpoint(message) from None
@@ -251,13 +259,20 @@ class TrainingJob:
         return self.config.steps_per_epoch(len(self.split.train))
 
 
-def run_epochs(job: TrainingJob, progress: TrainingProgress) -> History:
-    """Train from this progress to the end, and leave every party with its best weights."""
+def run_epochs(job: TrainingJob, progress: TrainingProgress) -> tuple[History, Epoch]:
+    """Train from this progress to the end, and leave every party with its best weights; return which were best.
+
+    Earlier weights that a job starts with are used if no epoch is better.
+    """
     config = job.config
+    if job.data.earlier is not None and not progress.history and not progress.steps:
+        progress = replace(progress, start=evaluate_rows(job, job.split.validation).metrics)
+        _keep_best(job)
     ended = should_stop(progress.history, config.epochs, config.patience)
     while not ended:
         history = (*progress.history, _run_epoch(job, progress))
-        progress, ended = TrainingProgress(history), should_stop(history, config.epochs, config.patience)
+        progress = TrainingProgress(history, start=progress.start)
+        ended = should_stop(history, config.epochs, config.patience)
         if job.checkpoints and (ended or len(history) % config.save_every == 0):
             job.checkpoints.save(len(history) * job.steps_per_epoch, progress)
         if job.journal:
@@ -267,7 +282,16 @@ def run_epochs(job: TrainingJob, progress: TrainingProgress) -> History:
     job.primary.model.use_best()
     for secondary in job.secondaries:
         secondary.use_best()
-    return progress.history
+    best = best_epoch(progress.history)
+    if best is None and progress.start is not None:
+        best = Epoch(0, math.nan, math.nan, progress.start, 0.0, best=True)
+    return progress.history, best or progress.history[-1]
+
+
+def _keep_best(job: TrainingJob) -> None:
+    job.primary.model.keep_best()
+    for secondary in job.secondaries:
+        secondary.keep_best()
 
 
 def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
@@ -279,7 +303,7 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
         total += job.descend(request, step) * len(request.rows)
         # No checkpoint after the last step: that of the epoch follows its validation.
         if job.checkpoints and every and taken % every == 0 and taken < job.steps_per_epoch:
-            job.checkpoints.save(step + 1, TrainingProgress(progress.history, taken, total))
+            job.checkpoints.save(step + 1, replace(progress, steps=taken, loss=total))
         for hook in job.hooks:
             hook.stepped(step)
     loss = float(total) / len(job.split.train)
@@ -288,11 +312,9 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
         rate = job.config.optimiser.rate
         message = f"the loss is not finite in epoch {number}; choose a learning rate below {rate}"
         raise SettingError(message, code="diverged", epoch=number, learning_rate=rate)
-    best = is_better(validation.metrics, progress.history)
+    best = is_better(validation.metrics, progress.history, progress.start)
     if best:
-        job.primary.model.keep_best()
-        for secondary in job.secondaries:
-            secondary.keep_best()
+        _keep_best(job)
     return Epoch(number, loss, validation.loss, validation.metrics, job.clock() - began, best)
 
 

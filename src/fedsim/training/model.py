@@ -153,7 +153,7 @@ class TrainingResult:
     model
         The trained model, with the weights of the best epoch.
     history, best
-        All epochs, and the best one.
+        All epochs, and the best one; number 0 stands for earlier weights that no epoch improved.
     metrics, predictions
         Of the validation and test rows; predictions in the order of the split's rows, also of those without a label.
     intervals
@@ -262,8 +262,7 @@ def train_with(
     for hook in hooks:
         hook.started(outline)
     try:
-        history = loop.run_epochs(job, progress)
-        best = loop.best_epoch(history) or history[-1]
+        history, best = loop.run_epochs(job, progress)
         parts = {"validation": split.validation, "test": split.test}
         evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
         metrics = {name: found.metrics for name, found in evaluated.items()}

@@ -282,6 +282,11 @@ def test_the_way_between_two_places_is_a_row_of_the_encodings(tmp_path: Path, en
     assert all(word in page for word in ("a to b", "to the east"))
 
 
+def test_a_run_whose_start_was_never_improved_marks_no_epoch(tmp_path: Path) -> None:
+    write_run(tmp_path, replace(record_of(), best_epoch=0))
+    assert "best epoch: 0" not in page_of(tmp_path)
+
+
 def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: Path) -> None:
     write_run(tmp_path, record_of("area\x1b[2J\x9b"))
     page_of(tmp_path)
