@@ -425,6 +425,12 @@ class MapGrid:
     shortening: float  # of a degree of longitude; 1 where positions are not degrees
     degrees: bool
 
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """The edges in the south, west, north and east, in the unit of the positions."""
+        west, east = (edge / self.shortening for edge in (self.west, self.west + self.size * self.columns))
+        return self.south, west, self.south + self.size * self.rows, east
+
     def locate(self, positions: Floats) -> Floats:
         """Return column and row of positions, with fractions."""
         right = positions[:, 1] * self.shortening - self.west
@@ -486,7 +492,8 @@ def grid_map_figure(
     shades, bounds = svg.shade_classes(grid.value)
     side = min((svg.RIGHT - svg.LEFT) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
     left, bottom = svg.LEFT, 6 + side * grid.rows
-    parts = list(_map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom))
+    axes = svg.join(_map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom))
+    drawn_cells = []
     lines = links.lines(grid) if links else [[]] * len(grid.records)
     cells = zip(grid.column, grid.row, grid.records, grid.value, shades, lines, strict=True)
     for column, row, n, value, shade, ends in cells:
@@ -494,7 +501,7 @@ def grid_map_figure(
         corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
         start = f"M{corner[0] + side / 2:.5g},{corner[1] + side / 2:.5g}L"
         drawn = "".join(f"{start}{left + side * x:.5g},{bottom - side * y:.5g}" for x, y in ends)
-        parts.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words, drawn))
+        drawn_cells.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words, drawn))
     ends = [format_number(float(end)) for end in (grid.value.min(), *bounds, grid.value.max())]
     rows = []
     for shade, (low, high) in enumerate(pairwise(ends)):
@@ -502,7 +509,14 @@ def grid_map_figure(
         rows.append((f"{low} to {high}", f"{int(here.sum()):,}", f"{int(grid.records[here].sum()):,}"))
     n_drawn = int(grid.records.sum())
     description = f"{len(grid.records):,} cells hold {n_drawn:,} records."
-    parts.append(svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24))
+    # What maps.js needs to move the cells inside their frame and to label the axes again.
+    frame = f"{left} 6 {side * grid.columns:.6g} {side * grid.rows:.6g}"
+    view = {"data_frame": frame, "data_bounds": " ".join(f"{edge:.10g}" for edge in grid.bounds)}
+    parts = [
+        svg.element("g", axes, class_="axes"),
+        svg.element("g", svg.join(drawn_cells), class_="cells", data_unit="°" if grid.degrees else "", **view),
+        svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24),
+    ]
     picture = svg.image(title, description, parts, bottom + MAP_AXIS + 54, class_="map")
     note = hidden_note(len(positions) - n_drawn, "cells", also="")
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))
@@ -511,12 +525,11 @@ def grid_map_figure(
 def _map_axes(grid: MapGrid, x: svg.LinearScale, bottom: float) -> Iterator[Markup]:
     """Yield round latitudes and longitudes along the edges, and a scale bar below."""
     y = svg.LinearScale(0, grid.rows, bottom, 6)
-    north, unit = grid.south + grid.size * grid.rows, "°" if grid.degrees else ""
-    for value, label in svg.tick_labels(grid.south, north, 4).items():
+    (south, west, north, east), unit = grid.bounds, "°" if grid.degrees else ""
+    for value, label in svg.tick_labels(south, north, 4).items():
         height = y((value - grid.south) / grid.size)
         yield svg.path([(x.start - 4, height), (x.start, height)], class_="axis")
         yield svg.text(f"{label}{unit}", x.start - 7, height + 4, anchor="end")
-    west, east = (edge / grid.shortening for edge in (grid.west, grid.west + grid.size * grid.columns))
     for value, label in svg.tick_labels(west, east, max(1, int((x.end - x.start) / MAP_LABEL_WIDTH))).items():
         place = x((value * grid.shortening - grid.west) / grid.size)
         yield svg.path([(place, bottom), (place, bottom + 4)], class_="axis")

@@ -68,8 +68,10 @@ class FigureGroup:
 
     def _repr_html_(self) -> str:
         # The style of our pages, nested so that it holds inside this element only.
-        style = files("fedsim.report").joinpath("page.css").read_text(encoding="utf-8").replace(":root", "&")
-        return _templates().get_template("notebook.html").render(figures=self.figures, style=Markup(style))  # noqa: S704
+        style = Markup(_read_own("page.css").replace(":root", "&"))  # noqa: S704 - our own file, without user data
+        maps = any("data-frame" in figure.picture for figure in self.figures)
+        script = Markup(_read_own("maps.js") if maps else "")  # noqa: S704
+        return _templates().get_template("notebook.html").render(figures=self.figures, style=style, script=script)
 
     def save(self, path: Path | str) -> None:
         """Write the charts as a self-contained HTML page.
@@ -86,12 +88,16 @@ class FigureGroup:
 def render_template(template: str, **content: Any) -> str:
     """Render a template of this folder; everything put into it is escaped.
 
-    The content security policy of a page allows one script, that of the tooltips, by its hash.
+    The content security policy of a page allows one script, that of the tooltips and maps, by its hash.
     """
-    script = files("fedsim.report").joinpath("tips.js").read_text(encoding="utf-8")
+    script = _read_own("tips.js") + _read_own("maps.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
     return _templates().get_template(template).render(**content)
+
+
+def _read_own(name: str) -> str:
+    return files("fedsim.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
