@@ -69,11 +69,6 @@ STOP_SECONDS = 5.0  # for a party to exit by itself after SIGTERM
 # What the primary can do alone, and the model of the job, the only one with the partner.
 COMPARED = (SOLO, SOLO_WITH_IDENTIFIERS, TREES_WITH_IDENTIFIERS, STACKED_SHUFFLED, STACKED)
 N_TRAININGS = 8  # of the comparison, with those that are combined
-DISCLOSURES = {
-    "notary": "encoded identifiers, not the key; no features, no labels",
-    "city": "noisy similarities, pseudonyms, activations; no rental",
-    "rentals": "requested rows and gradients; no flat, price or similarity",
-}
 Process = subprocess.Popen[bytes]
 
 
@@ -317,6 +312,16 @@ def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, r
     results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions)
 
 
+def describe_received(job: Job) -> dict[str, str]:
+    """Return what each party of the demo receives, in a few words."""
+    embedding = ", an embedding of every linked row once" if job.sends_embedding else ""
+    return {
+        "notary": "encoded identifiers, not the key; no features, no labels",
+        "city": f"noisy similarities, pseudonyms, activations{embedding}; no rental",
+        "rentals": "requested rows and gradients; no flat, price or similarity",
+    }
+
+
 def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printer: DemoPrinter) -> None:
     """Print what each party received, by its own ledger; the rungs, the contribution and the truth.
 
@@ -324,7 +329,7 @@ def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printe
     """
     printer.say()
     printer.say("What each party received from the others, besides handshakes:")
-    for name, text in DISCLOSURES.items():
+    for name, text in describe_received(demo.job).items():
         ledger, own = read_ledger(demo.run_of(name)), str(demo.parties[name].party)
         received = sum(entry.bytes for entry in ledger if entry.receiver == own and entry.phase != Phase.JOIN)
         printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received).replace(' ', NO_BREAK)})")

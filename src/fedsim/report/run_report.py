@@ -448,6 +448,7 @@ def _privacy(run: FinishedRun) -> PageSection:
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 
 
+ACTIVATIONS, EMBEDDED_ROWS = "activations at the cut layer", "embedding of the linked rows"
 # What an adversary infers from which row of the table.
 INFERRED_FROM = {
     AttackKind.GREEDY: "similarities",
@@ -457,7 +458,7 @@ INFERRED_FROM = {
     AttackKind.BIT_ORDER: "identifiers of a secondary",
     AttackKind.NAMES: "identifiers of a secondary",
     AttackKind.PROFILES: "distances",
-    AttackKind.INVERSION: "activations at the cut layer",
+    AttackKind.INVERSION: ACTIVATIONS,
     AttackKind.GRADIENTS: "gradients at the cut layer",
     AttackKind.COMPLETION: "gradients at the cut layer",
     AttackKind.ROW_COUNTS: "partner records of a record",
@@ -480,7 +481,14 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
 
     sealed, blind = job.protection.sealed, job.protection.blind
     gradients = "none: labels are sealed" if sealed else protection(job.protection.gradient_noise)
+    activations = protection(job.protection.activations)
     encoded, distances = "encoded, without the key", "all that it computes"
+    embedding: tuple[tuple[str, ...], ...] = ()
+    if job.sends_embedding:
+        kind = f"every row once, as {job.protection.embedding_name} embedding, {activations}"
+        embedding = ((EMBEDDED_ROWS, kind, "its own", NOT_SEEN),)
+    if sealed:
+        activations = "none: labels are sealed"
     if blind:
         encoded, distances = NOT_SEEN, "differences within a row, in shuffled rows"
     rows = (
@@ -492,10 +500,13 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
         ("distances", f"of its partners; {similarities}" if blind else NOT_SEEN, NOT_SEEN, distances),
         ("similarities", similarities, NOT_SEEN, NOT_SEEN if blind else "before noise"),
         ("partner records of a record", numbers, "the requested rows", "places in shuffled rows" if blind else "all"),
-        ("activations at the cut layer", protection(job.protection.activations), "its own", NOT_SEEN),
+        *embedding,
+        (ACTIVATIONS, activations, "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
     inferred = _inferred(audit)
+    if sealed:  # the same attack, on all that crosses the cut layer
+        inferred = {(EMBEDDED_ROWS if row == ACTIVATIONS else row, who): text for (row, who), text in inferred.items()}
     cells = tuple(
         (name, *(f"{cell}{inferred.get((name, role), '')}" for cell, role in zip(parts, Adversary, strict=True)))
         for name, *parts in rows

@@ -16,16 +16,25 @@ import numpy as np
 import pytest
 
 from browser import browser_page, needs_browser
+from fedsim.cli.demo import describe_received
+from fedsim.config.job import read_job
 from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
 from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.run_data import read_ladder
-from fedsim.report.run_report import escape_markdown, tree_notes, write_report
+from fedsim.report.run_report import (
+    ACTIVATIONS,
+    EMBEDDED_ROWS,
+    escape_markdown,
+    tree_notes,
+    visibility_table,
+    write_report,
+)
 from fedsim.runs.record import AbsenceMetrics, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
-from job_fixtures import lay_out, read_all
+from job_fixtures import EXAMPLE, lay_out, read_all
 from run_fixtures import HOSTILE, classified, record_of, write_audit, write_ladder, write_run
 
 TIP = """(() => {
@@ -78,6 +87,27 @@ def test_the_answer_comes_first_then_every_part(tmp_path: Path) -> None:
     assert read(page).found == parts
     assert page.index("guarantee: greedy") < page.index("<section")
     assert "reveals its filter (greedy" in page
+
+
+@pytest.mark.parametrize(
+    ("protection", "method", "seen"),
+    [
+        ("", "fedsim", [False, True]),
+        ('embedding = "random"', "stacked", [True, True]),
+        ('gradients = "none"', "fedsim", [True, False]),
+    ],
+)
+def test_the_embedding_is_in_the_table_of_who_received_what(
+    tmp_path: Path, protection: str, method: str, seen: list[bool]
+) -> None:
+    text = (EXAMPLE / "job.toml").read_text().replace('method = "fedsim"', f'method = "{method}"')
+    (tmp_path / "job.toml").write_text(f"{text}\n[protection]\n{protection}\n")
+    job = read_job(tmp_path / "job.toml")
+    table = visibility_table(job)
+    cells = {name: to_primary for name, to_primary, *_ in table.rows}
+    rows = [cells.get(EMBEDDED_ROWS, ""), cells[ACTIVATIONS]]
+    assert ["unprotected" in cell for cell in rows] == seen
+    assert ("embedding" in describe_received(job)["city"]) == job.sends_embedding == seen[0]
 
 
 def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
@@ -235,7 +265,7 @@ def test_the_page_runs_no_script_but_its_own(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert read(page).scripts == 1
     assert re.search(r"default-src 'none'; .*script-src &#39;sha256-|script-src 'sha256-", page)
-    assert not re.findall(r"https?://|@import|url\(", page)
+    assert not re.findall(r"https?://|@import|url\((?!#)", page)
 
 
 def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> None:
