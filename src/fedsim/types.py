@@ -202,8 +202,8 @@ class PartnerEffect:
     """A partner record of an explained record.
 
     ``partner`` is the row where all parties are in one process, elsewhere a number that means something only within
-    one answer. ``effect`` is by how much the prediction is greater because the partner record is what it is, and not
-    an average one. ``weight`` is that of the weight gate, ``match`` the probability of the match gate that it is the
+    one answer. ``effect`` is by how much the prediction is greater than with an average partner record in its
+    place. ``weight`` is that of the weight gate, ``match`` the probability of the match gate that it is the
     record's match; methods and lists without these gates have none.
     """
 
@@ -221,10 +221,10 @@ class Explanation:
 
     ``value`` is the predicted number, or the probability of the predicted class, in whose unit all effects are.
     ``average`` is what it would be if every partner record were an average one: ``average`` and the effects of all
-    partner records add up to ``value``. ``without`` has, by secondary, what it would be without it: if it were away,
-    where the model was trained with party dropout, else if it had only average records. ``columns`` has the record's
-    own columns, the most important first: by how much ``value`` is greater than with the median of that column, or its
-    most frequent category, all else being equal.
+    partner records add up to ``value``. ``without`` has, by secondary, what it would be without it: while it is away,
+    if ``away`` is true (the model was trained with party dropout), else if it had only average records. ``columns`` has
+    the record's own columns, the most important first: by how much ``value`` is greater than with the median of that
+    column, or its most frequent category, all else being equal.
     """
 
     prediction: Any
@@ -235,6 +235,7 @@ class Explanation:
     columns: dict[str, float]
     lower: float | None = None
     upper: float | None = None
+    away: bool = False
 
     def __repr__(self) -> str:
         interval = "" if self.lower is None or self.upper is None else f" ({self.lower:,.6g} to {self.upper:,.6g})"

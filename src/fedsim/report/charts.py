@@ -100,9 +100,14 @@ def rows_figure(
     return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.label) for row in rows))
 
 
+def name_room(label: str, *, strong: bool = False) -> int:
+    """Return how many letters of a name fit beside the label of a row."""
+    left = svg.RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(label)
+    return max(8, int(left / (STRONG_LETTER_WIDTH if strong else LETTER_WIDTH)))
+
+
 def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> Iterator[Markup]:
-    left = svg.RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.label)
-    room = max(8, int(left / (STRONG_LETTER_WIDTH if row.strong else LETTER_WIDTH)))
+    room = name_room(row.label, strong=row.strong)
     name = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
     yield svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name")
     yield svg.text(row.label, svg.RIGHT, top + 14, "figure", "end")

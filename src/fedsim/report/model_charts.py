@@ -19,7 +19,7 @@ from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure, FigureGroup, render_template, write_page
 from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
 from fedsim.training.explain import MergeImportance, WeightCurve
-from fedsim.types import Explanation, Floats, Integers
+from fedsim.types import Explanation, Floats, Integers, PartnerEffect
 
 CELLS_PER_SIDE = (28, 20, 14, 10, 7, 5, 3, 1)  # the first that hides few records is used
 MAX_CLASSES = 12
@@ -177,10 +177,14 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
         effect = sum(one.effect for one in members)
         text, start = format_signed(effect), value
         value += effect
-        rows.append(charts.ChartRow(group, value, text, origin=start))
+        shown = group
+        if len(members) == 1:
+            shown = _partner_label(members[0], charts.name_room(text), alone=len(found.without) == 1)
+        rows.append(charts.ChartRow(shown, value, text, origin=start))
         known = (members[0].similarity, members[0].weight, members[0].match) if len(members) == 1 else (None,) * 3
         table.append((group, text, *("" if fact is None else format_number(fact) for fact in known)))
-    left = [f"with average records of {name}: {format_rounded(v)}" for name, v in found.without.items()]
+    changed = "without" if found.away else "with average records of"
+    left = [f"{changed} {secondary}: {format_rounded(v)}" for secondary, v in found.without.items()]
     if found.lower is None or found.upper is None:  # a class
         axis, interval, baseline = f"probability of {found.prediction}", None, None
         caption = f"Predicted {found.prediction} ({format_percent(found.value)})"
@@ -194,6 +198,16 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
     labels = charts.ChartLabels(name, f"{'; '.join([caption, *left])}.", axis, ("", ""))
     head = ("partner record", "effect", "similarity", "weight", "match")
     return replace(charts.rows_figure(rows, labels), head=head, rows=tuple(table))
+
+
+def _partner_label(one: PartnerEffect, room: int, *, alone: bool) -> str:
+    """Return a partner record with similarity and weight in ``room`` letters; a secondary alone needs no name."""
+    weight = "" if one.weight is None else f", weight {one.weight:.2g}"
+    facts = f"no. {one.partner}: similarity {one.similarity:.2g}{weight}".replace("-", "−")
+    if alone:
+        return facts
+    name = max(3, room - len(facts) - 1)
+    return f"{one.secondary if len(one.secondary) <= name else f'{one.secondary[: name - 1]}…'} {facts}"
 
 
 def _confidence(test: pl.DataFrame) -> tuple[Floats, Floats]:

@@ -488,6 +488,7 @@ class _Explainer:
                 columns=_largest_first({name: float(effect[place]) for name, effect in own.items()}),
                 lower=None if ends is None else float(ends[place, 0]),
                 upper=None if ends is None else float(ends[place, 1]),
+                away=bool(self.model.config.party_dropout),
             )
 
     @torch.no_grad()

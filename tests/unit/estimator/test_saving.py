@@ -66,6 +66,7 @@ def test_trees_beside_the_network_are_saved_and_explained(town, flats, price, tm
     assert not np.allclose(found, network)
     for one, value in zip(again.explain(flats[300:303]), found, strict=False):
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value, rel=1e-4)
+        assert one.away  # what ``without`` is about, as the model was trained with party dropout
 
 
 @pytest.mark.parametrize("method", ["solo", "top1sim", "exact", "combine", "featuresim"])

@@ -184,6 +184,34 @@ def test_a_waterfall_leads_from_average_partner_records_to_the_prediction(tmp_pa
     assert "+40.2" in page_of(tmp_path)  # of an own column
 
 
+def test_a_waterfall_says_whether_a_secondary_is_away_or_average_and_shows_similarity_and_weight() -> None:
+    example = record_of().explained[0]
+    captions = []
+    for away in (False, True):
+        found = replace(example.explanation, away=away)
+        figure = waterfall_figure("record A", found, example.truth, "price")
+        captions.append("average" in figure.caption)
+        first = found.partners[0]
+        assert f"rentals no. 4: similarity {first.similarity:.2g}, weight {first.weight:.2g}" in figure.picture
+    assert captions == [True, False]
+
+
+def test_a_long_name_of_a_secondary_never_hides_similarity_or_weight() -> None:
+    found = record_of().explained[0].explanation
+    partners = [replace(one, secondary="a-very-long-name-of-a-secondary", effect=41_000.0) for one in found.partners]
+    for without in ({"one": 1.0}, {"one": 1.0, "two": 2.0}):
+        figure = waterfall_figure("record A", replace(found, partners=partners, without=without), 500.0, "price")
+        assert figure.picture.count('"start">a-very') == (len(without) - 1) * len(partners[:5])
+        assert len(re.findall(r"weight [\d.]+<", figure.picture)) == 5
+
+
+def test_charts_of_a_notebook_have_the_style_of_every_kind_of_bar() -> None:
+    shown = record_of().explained[0].explanation._repr_html_()
+    classes = {name for names in re.findall(r'class="bar ([\w ]+)"', shown) for name in names.split()}
+    assert classes == {"falling", "strong"}
+    assert all(f"svg .bar.{name} {{" in shown for name in classes)
+
+
 def test_several_secondaries_are_told_apart_and_their_absence_is_measured(tmp_path: Path) -> None:
     away = [AbsenceMetrics(None, 120, {"rmse": 5.0}), AbsenceMetrics("left", 120, {"rmse": 5.75})]
     write_run(tmp_path, replace(record_of(), absence=away))
