@@ -56,7 +56,7 @@ def _profile_lines(summary: ProfileSummary, request: ProfileRequest) -> Iterator
     yield "in short", summary.answer
     for name, *cells in summary.overlap:
         parts = zip(cells, summary.overlap_head[1:], strict=True)
-        yield "overlap", f"{name}: {', '.join(f'{cell} {head}' for cell, head in parts if cell)}"
+        yield "overlap", f"{name}: {'; '.join(f'{head}: {cell}' for cell, head in parts if cell)}"
     for row in summary.quality:
         yield "linkage", f"{row.name}: {row.value}"
     for table, column, reason in summary.personal:

@@ -32,7 +32,7 @@ from fedsim.wizard import proposal
 from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
 
 IDENTIFIER, LABEL, FEATURE, LEFT_OUT = "identifier", "label", "feature", "left out"
-COLUMN_HEAD = ("column", "kind", "will be", "missing", "different", "range")
+COLUMN_HEAD = ("column", "kind", "will be", "missing", "distinct", "range")
 MAX_DRAWN = 12  # columns of a table
 MAX_QUERIES, MAX_CANDIDATES = 2_000, 30_000  # of the chart of distances
 DAYS_PER_YEAR = 365.2425
@@ -185,15 +185,18 @@ def _compare_identifiers(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Return how far the values of both tables overlap, and how many records share theirs with another."""
     names = [table.name for _, table in tables.sides]
-    head = ("identifier", *(f"different in {name}" for name in names))
-    head += (f"of {names[1]} also in {names[0]}", f"of {names[0]} also in {names[1]}") if len(names) == 2 else ()
+    head = ("identifier", *(f"distinct in {name}" for name in names))
+    head += tuple(f"values of {name}" for name in reversed(names)) if len(names) == 2 else ()
     rows = []
     for pair in linked.pairs:
         looks = [table.columns[getattr(pair, role)] for role, table in tables.sides]
         cells = [f"{look.distinct:,} of {len(look):,}" for look in looks]
         if len(looks) == 2:
-            share = share_of_equal if looks[0].kind == CellType.CATEGORY else share_in_range
-            cells += [format_percent(share(*looks)), format_percent(share(*reversed(looks)))]
+            # A number within the range of the other table need not be near any of its records.
+            equal = looks[0].kind == CellType.CATEGORY
+            share, relation = (share_of_equal, "also in") if equal else (share_in_range, "within the range of")
+            shares = share(*looks), share(*reversed(looks))
+            cells += [f"{format_percent(part)} {relation} {name}" for part, name in zip(shares, names, strict=True)]
         rows.append((pair.agreed, *cells))
     if len(linked.pairs) > 1:
         frames = [
@@ -276,10 +279,7 @@ def _identifier_section(tables: TableProfiles, summary: ProfileSummary) -> PageS
     linked = summary.linked
     if linked is None:
         return PageSection("identifiers", "Identifiers")
-    note = "Numbers and dates: the share within the range of the other table. Texts: the share that occurs there too."
-    parts = [
-        PageTable("Overlap and density", summary.overlap_head, summary.overlap, note if len(summary.rows) == 2 else "")
-    ]
+    parts = [PageTable("Overlap and density", summary.overlap_head, summary.overlap)]
     if summary.quality:
         note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
         parts.append(PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(summary.quality), note))

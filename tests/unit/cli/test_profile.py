@@ -40,6 +40,15 @@ def test_two_tables_link_as_init_would_link_them():
     assert {name for name, role in roles.items() if "feature" in role} == set(init["features"]["primary"])
 
 
+def test_numbers_are_compared_by_range_and_texts_by_equality():
+    PEOPLE.write_csv("others.csv")
+    tables = {"number": ("flats.csv", "rentals.csv"), "text": ("people.csv", "others.csv")}
+    found = {kind: json.loads(fedsim("profile", *names, "--json"))["overlap"] for kind, names in tables.items()}
+    assert found["number"][0]["values of rentals.csv"].endswith(" % within the range of flats.csv")
+    names = {row["identifier"]: row["values of people.csv"] for row in found["text"]}
+    assert names["last_name"] == "100 % also in others.csv"
+
+
 def test_one_table_shows_gaps_identifiers_and_what_looks_personal():
     columns = profiled("people.csv", "--label", "visits")
     assert columns["gaps"]["missing"] == PEOPLE.filter(pl.col("visits") > 5).height
