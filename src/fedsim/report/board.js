@@ -61,10 +61,14 @@ function stateOf(party) {
 
 function phases(party) {
   const last = party.phases.length - 1;
-  const called = { wait: party.state === "running" ? "waiting while the others train" : "waited for the others" };
+  const running = party.state === "running";
+  const called = (name, current) => ({
+    wait: current ? "waiting while the others train" : "waited for the others",
+    serve: current ? "ready for predictions" : "served predictions",
+  })[name] ?? name;
   return make("ol", { class: "phases" }, ...party.phases.map((phase, place) => make(
-    "li", place === last && party.state === "running" ? { class: "now", "aria-current": "step" } : {},
-    `${called[phase.name] ?? phase.name} ${duration(phase.seconds)}`)));
+    "li", place === last && running ? { class: "now", "aria-current": "step" } : {},
+    `${called(phase.name, place === last && running)} ${duration(phase.seconds)}`)));
 }
 
 function linking(party) {
@@ -129,6 +133,14 @@ function curves(party) {
   if (best) picture.append(make("svg:path", { class: "marker", d: `M${x(best.number)},${TOP}V${BOTTOM}` }));
   Object.values(lines).forEach((values, place) => picture.append(make("svg:path", {
     class: place ? "line second" : "line", d: course(values, (step) => x(history[step].number), y) })));
+  const width = (RIGHT - LEFT) / Math.max(1, last - first);
+  for (const epoch of history) {
+    const scores = Object.entries(epoch.validation).map(([name, score]) => `validation ${name} ${plain(score)}`);
+    const losses = [`training loss ${plain(epoch.loss)}`, `validation loss ${plain(epoch.validation_loss)}`];
+    const left = Math.max(LEFT, x(epoch.number) - width / 2), right = Math.min(RIGHT, x(epoch.number) + width / 2);
+    picture.append(make("svg:rect", { class: "hover", x: left, y: TOP, width: right - left, height: BOTTOM - TOP,
+      "data-tip": `epoch ${epoch.number}: ${[...losses, ...scores].join(", ")}` }));
+  }
   return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" },
     `validation ${metric} ${plain(value)} after epoch ${last}${best ? `; best epoch ${best.number}: ${plain(best.validation[metric])}` : ""}`));
 }

@@ -34,6 +34,7 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsa
 BOARD_FILES = {
     "": ("text/html", ("board.html",)),
     "board.js": ("text/javascript", ("board.js",)),
+    "tips.js": ("text/javascript", ("tips.js",)),
     "board.css": ("text/css", ("page.css", "board.css")),
 }
 

@@ -172,6 +172,7 @@ PROGRESS_FILE = "progress.json"
 POLL_SECONDS, HEARTBEAT_SECONDS = 1.0, 5.0
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
 WAITING_STAGE = "wait"  # of a coordinator that has linked all lists, while the other parties train
+SERVING_STAGE = "serve"  # of a coordinator or secondary that stays for predictions after the training
 
 
 @dataclass

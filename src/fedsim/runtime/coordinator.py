@@ -9,7 +9,7 @@ from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
-from fedsim.runs.run_folder import WAITING_STAGE
+from fedsim.runs.run_folder import SERVING_STAGE, WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
 from fedsim.storage.files import load_or_create_secret
 
@@ -60,7 +60,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
         if role.all_linked:
             reported = reported or context.send_log_head(Phase.LINK)
             context.progress.follow(connection.ledger.entries())
-            context.progress.enter(WAITING_STAGE)
+            context.progress.enter(SERVING_STAGE if connection.serves_predictions else WAITING_STAGE)
         if role.finished.wait(POLL_SECONDS):
             if not stay:
                 return

@@ -32,6 +32,7 @@ from fedsim.protocol.roles.secondary import (
 from fedsim.protocol.session import PeerRestarted, Session, abort_session
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
+from fedsim.runs.run_folder import SERVING_STAGE
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import layers, party_model, secondary_model
@@ -93,6 +94,8 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
+        if context.connection.serves_predictions:
+            context.progress.enter(SERVING_STAGE)
     elif store.has_weights(TRAINED_MODEL):
         worker.shorten_wait()
     _serve_primary(context, store, worker.responder(order), stay, primary.current)
@@ -313,6 +316,7 @@ class _SecondaryWorker:
         self.context.send_log_head(Phase.TRAIN)
         if self.stay:
             self.context.connection.serves_predictions = True
+            self.context.progress.enter(SERVING_STAGE)
         else:
             self.shorten_wait()
 

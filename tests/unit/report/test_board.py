@@ -141,6 +141,28 @@ def test_a_diverged_training_and_a_foreign_file_hide_nobody(board: BoardServer) 
     assert "foreign cannot be shown" in page.text
 
 
+@needs_browser
+def test_who_stays_for_predictions_does_not_wait_for_the_training(board: BoardServer) -> None:
+    serving = {"name": "serve", "began": 11.0, "seconds": 4.0, "peak_bytes": 1}
+    put(board.folder / "notary-run", party="notary", role="coordinator", training={}, phases=[*WAITING, serving])
+    current = "document.querySelector('[data-key=notary-run] [aria-current]')"
+    page = browser_page(board.address, 400, ready=current)
+    assert "waited for the others 9.0 s" in page.text
+    assert "ready for predictions 4.0 s" in page.text
+
+
+@needs_browser
+def test_the_curves_of_the_board_have_tips(board: BoardServer) -> None:
+    shape = "document.querySelectorAll('.party svg .hover')[1]"
+    moved = "new PointerEvent('pointermove', {bubbles: true, clientX: 50, clientY: 50})"
+    drawn = "document.querySelector('.party svg')"
+    act = f"new Promise(done => {{ const look = () => {drawn} ? done() : setTimeout(look, 5); look(); }})"
+    act += f".then(() => {shape}.dispatchEvent({moved}))"
+    page = browser_page(board.address, 400, act=act, ready="document.querySelector('.tip:not([hidden])')")
+    assert "epoch 2: training loss 0.5, validation loss 0.6, validation rmse 25" in page.text
+    assert (page.errors, page.overflows) == ([], False)
+
+
 WAITING = [
     {"name": "link", "began": 0.0, "seconds": 2.0, "peak_bytes": 1},
     {"name": "wait", "began": 2.0, "seconds": 9.0, "peak_bytes": 1},

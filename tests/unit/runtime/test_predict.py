@@ -21,7 +21,7 @@ from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record
-from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import SERVING_STAGE, open_audit_log, read_audit_log
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
@@ -166,6 +166,15 @@ def test_a_partner_that_comes_back_is_asked_again(world):
     world.bring("rentals")
     predictor.context.connection.wait_seconds = 20.0
     assert predictor.predict(world.records[:1]).by == "fedsim"
+
+
+def test_parties_that_stay_are_in_the_phase_of_serving(world):
+    with (
+        staying(world.job, world.files["notary"], world.transport) as notary,
+        staying(world.job, world.files["rentals"], world.transport) as rentals,
+    ):
+        world.predictor().predict(world.records[:1])
+        assert [party.progress.phases()[-1]["name"] for party in (notary, rentals)] == [SERVING_STAGE] * 2
 
 
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
