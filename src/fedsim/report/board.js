@@ -193,7 +193,7 @@ async function look() {
     patchChildren(document.getElementById("parties"), found.map(cardOrWarning));
     say(found.length ? headline(found.map((party) => stateOf(party)[0])) : "No party has written its progress here yet.");
   } catch {
-    say("The board has stopped; restart it with `fedsim runs --live`.");
+    say("The board has stopped; restart it with: fedsim runs --live");
   }
   setTimeout(look, EVERY);
 }

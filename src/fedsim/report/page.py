@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fedsim.storage.files import atomic_write
+
+_CODE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,18 @@ def _read_own(name: str) -> str:
 @cache
 def _templates() -> Environment:
     """Return the templates of this folder, each of which is compiled once."""
-    return Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
+    environment.filters["code"] = mark_code
+    return environment
+
+
+def mark_code(text: str) -> Markup:
+    """Escape a text, and mark up what is between backticks, as in messages for a terminal.
+
+    >>> mark_code("run `fedsim check` if a < b")
+    Markup('run <code>fedsim check</code> if a &lt; b')
+    """
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def write_page(page: str, path: Path | str) -> None:

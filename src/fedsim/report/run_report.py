@@ -197,7 +197,7 @@ def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
     notes, has_places = [LINKS_NOTE], any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values())
     if has_places and not maps:
         file = shlex.quote(f"{run.record.party}.toml")
-        notes.append(f"To add a map of the primary's places: fedsim report {run.path_argument} --map {file}")
+        notes.append(f"To add a map of the primary's places: `fedsim report {run.path_argument} --map {file}`")
     notes += [
         f"{links.secondary}: {format_percent(links.unmatched)} of the test records have no match among their "
         f"{pluralise(links.k, 'partner record')}, by the probabilities of the match gate."
@@ -439,7 +439,7 @@ def _privacy(run: FinishedRun) -> PageSection:
     agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(disclosure.summarise_settings(run.job)))
     tables = (visibility_table(run.job, run.audit), agreed)
     if run.audit is None:
-        note = f"{run.audit_note or 'This job has not been audited.'} To audit it: {cli_command(run, 'audit')}"
+        note = f"{run.audit_note or 'This job has not been audited.'} To audit it: `{cli_command(run, 'audit')}`"
         return PageSection("privacy", "Privacy", (note,), (), tables)
     note, figures = (
         f"Audit: {run.audit['headline']}.",

@@ -18,6 +18,7 @@ from fedsim.linkage import diagnose, link
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.report.charts import MapLinks, band_figure, bin_edges, grid_map_figure, grid_positions, histogram_figure
 from fedsim.report.links_page import example_pairs, links_page
+from fedsim.report.page import PageTable
 from fedsim.report.svg import nice_range, tick_values
 from fedsim.types import Floats, Links
 
@@ -88,6 +89,13 @@ def test_hostile_names_stay_text(page: Page) -> None:
     assert "<img" not in text
     assert "&lt;/script&gt;" in text
     assert "{{ 7 * 7 }}" in text
+
+
+def test_what_is_between_backticks_is_code_and_stays_text(page: Page) -> None:
+    table = PageTable("t", ("a",), (("use `<b>`",),), "as `fedsim init` proposes")
+    text = page(links_of(), examples=table)
+    assert re.findall(r"<code>(.*?)</code>", text) == ["fedsim init", "&lt;b&gt;"]
+    assert "`" not in re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
 
 
 def test_every_chart_has_a_title_a_description_and_a_table(page: Page) -> None:
