@@ -137,7 +137,7 @@ def create_app(
 
     @app.get("/openapi.json", include_in_schema=False)
     def schema(request: Request) -> JSONResponse:
-        shown = {"x-example": dict.fromkeys(predictor.columns), "x-explain": own.serving.explain}
+        shown = {"x-columns": list(predictor.columns), "x-explain": own.serving.explain}
         return JSONResponse({**app.openapi(), **(shown if request.state.authorised else {})})
 
     @app.get("/", include_in_schema=False)

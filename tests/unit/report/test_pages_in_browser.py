@@ -103,7 +103,8 @@ def test_a_bad_page_is_found_out(tmp_path: Path) -> None:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a trained job answers, with its partners online in threads of this process."""
     folder, (port,) = tmp_path_factory.mktemp("served"), free_ports(1)
-    lay_out(folder)
+    away = 'when_partner_is_away = "solo"'
+    lay_out(folder, {"job": {"k = 5": "k = 8"}, "city": {away: f"{away}\nexplain = true"}})
     job, files = read_all(folder)
     run_local(job, list(files.values()))
     transport, desk = InProcessTransport(), ExitStack()
@@ -134,6 +135,32 @@ def test_the_page_of_a_served_model_predicts(address: str) -> None:
     checked(browser_page(address, 1200, ready=complete))
     page = checked(browser_page(address, 400, act=ASK, ready=f"{complete} && {answered}"))
     assert '"by": "fedsim"' in page.text
+
+
+READ = """new Promise(done => {
+  byId("token").value = "a-token-of-24-characters";
+  byId("token").dispatchEvent(new Event("change"));
+  const look = () => byId("template").hidden ? setTimeout(look, 5) : done();
+  look();
+})"""
+
+
+def test_the_page_of_a_served_model_asks_for_values_before_it_sends_a_record(address: str) -> None:
+    act = f"{READ}.then(() => {{ byId('ask').click(); byId('template').click(); byId('ask').click(); }})"
+    columns = "Object.keys(JSON.parse(byId('body').value).records[0]).join() === 'lat,lon,area,storey,age'"
+    told = "!/^[0-9]|waiting/.test(byId('answer').textContent)"
+    assert checked(browser_page(address, 400, act=act, ready=f"{columns} && {told}")).errors == []
+
+
+def test_the_page_of_a_served_model_folds_all_but_the_most_important_partner_records(address: str) -> None:
+    block = "document.querySelector('#explanations .card')"
+    counts = (
+        "[...document.querySelectorAll('#explanations table')].map(table => table.querySelectorAll('.track').length)"
+    )
+    # The average, five partner records, the sum of the others and the prediction; folded: all eight.
+    ready = f"{block} && {counts}.join() === '8,10' && {block}.querySelectorAll('details:not([open])').length === 1"
+    page = checked(browser_page(address, 400, act=f"byId('explain').checked = true; {ASK}", ready=ready))
+    assert "3 further partner records" in page.text
 
 
 def test_a_browser_that_died_is_replaced(tmp_path):
