@@ -81,6 +81,9 @@ class Scale:
     deviation: float
 
 
+SHOWN_RECORDS, SHOWN_PARTNERS = 5, 3  # of links in a notebook
+
+
 @dataclass(frozen=True, eq=False)
 class Links:
     """For every primary record its K partners, nearest first (ties: lower candidate row first).
@@ -116,11 +119,14 @@ class Links:
     def _repr_html_(self) -> str:
         from html import escape  # noqa: PLC0415 - notebooks only
 
-        rows = zip(*(values[:5].ravel().tolist() for values in self._long().values()), strict=True)
+        shown = {name: values[:SHOWN_RECORDS, :SHOWN_PARTNERS] for name, values in self._long().items()}
+        rows = zip(*(values.ravel().tolist() for values in shown.values()), strict=True)
         cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-        head = "".join(f"<th>{name}</th>" for name in self._long())
-        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells[:10])
-        return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
+        head = "".join(f"<th>{name}</th>" for name in shown)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
+        more = "<p>Nearest partners of the first records; <code>to_pandas()</code> has all links.</p>"
+        left = more if len(cells) < self.partner.size else ""
+        return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>{left}"
 
     def to_polars(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
         """Return the links as a polars frame in long form, one row per record and partner, nearest first.

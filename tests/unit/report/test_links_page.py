@@ -80,6 +80,19 @@ def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> No
     assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 7
 
 
+@pytest.mark.parametrize(("records", "k", "shown"), [(80, 20, (5, 3)), (2, 1, (2, 1))])
+def test_links_in_a_notebook_show_the_nearest_partners_of_several_records(
+    records: int, k: int, shown: tuple[int, int]
+) -> None:
+    links = links_of(records, 50, k)
+    text = links._repr_html_()
+    rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", text)[1:]]
+    assert [(int(record), int(rank)) for record, rank, *_ in rows] == [
+        (record, rank + 1) for record in range(shown[0]) for rank in range(shown[1])
+    ]
+    assert ("to_pandas" in text) == (k > 1)
+
+
 def test_hostile_names_stay_text(page: Page) -> None:
     text = page(links_of(), title=HOSTILE)
     parser = Balance()
