@@ -154,7 +154,7 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
         places = [table.to_numpy() if request.with_map else None for table in (primary, secondary)]
-        pairs = example_pairs(links, primary, secondary) if request.with_examples else None
+        pairs = example_pairs(links, (primary, secondary), _other_columns(request)) if request.with_examples else ()
         more: dict[str, Any] = {"seconds": seconds, "encoded": encoded, "examples": pairs}
         page = links_page(links, diagnostics, title=title, positions=places[0], partners=places[1], **more)
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
@@ -312,6 +312,14 @@ def _read_ids(request: LinkRequest) -> list[pl.Series | None]:
         else pl.concat([read_table(part, [column], separator=mark)[column] for part in parts], rechunk=True)
         for parts, column, mark in sides
     ]
+
+
+def _other_columns(request: LinkRequest) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Read the columns of both tables that are not compared."""
+    ours = [name for spec in request.fields for name in parse_field(spec).columns] or request.columns
+    separator = request.secondary_separator or request.separator
+    primary = read_table(request.primary, separator=request.separator).drop(ours)
+    return primary, read_table(request.secondary, separator=separator).drop(request.secondary_columns or ours)
 
 
 def _open_tables(request: LinkRequest) -> tuple[_Reader, _Reader, Metric]:

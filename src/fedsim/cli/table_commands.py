@@ -361,7 +361,7 @@ def link(
         bool, flag("Show the primary's locations on the page, in coarse cells, and lines to partner cells.", "--map")
     ] = False,
     examples: Annotated[
-        bool, flag("Show a few pairs side by side, with their identifiers; do not share this page.", "--examples")
+        bool, flag("Show a few pairs side by side, with all their columns; do not share this page.", "--examples")
     ] = False,
     sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
     seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,

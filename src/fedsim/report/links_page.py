@@ -1,6 +1,7 @@
 """The page of one linkage, and the summary that the page, terminal and JSON output share."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -67,14 +68,14 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     partners: Floats | None = None,
     seconds: float | None = None,
     encoded: LinkageQuality | None = None,
-    examples: page.PageTable | None = None,
+    examples: Sequence[page.PageTable] = (),
 ) -> str:
     """Return a self-contained HTML page about a linkage.
 
     ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
     and quantiles only. ``partners`` are those of the candidates, for lines that lead from a cell. ``encoded`` adds a
-    table of how much of this linkage a job would find, ``examples`` the table of :func:`example_pairs`, for a page that
-    only the owner of both tables reads.
+    table of how much of this linkage a job would find. ``examples`` are the tables of :func:`example_pairs`, for a page
+    that only the owner of both tables reads.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
@@ -99,9 +100,8 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     if encoded:
         note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
         tables.append(page.PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(encoded.rows()), note))
-    tables += [] if examples is None else [examples]
     content = {
-        "named": examples is not None,
+        "examples": examples,
         "summary": summary,
         "lead": lead,
         "tiles": tiles,
@@ -119,18 +119,31 @@ def plot_links(links: Links, positions: Any = None) -> page.FigureGroup:
     return page.FigureGroup(repr(links), tuple(figures))
 
 
-def example_pairs(links: Links, primary: pl.DataFrame, secondary: pl.DataFrame) -> page.PageTable:
-    """Return records from the best to the worst linked one, each above its most similar partner record."""
+def example_pairs(
+    links: Links, identifiers: tuple[pl.DataFrame, pl.DataFrame], others: tuple[pl.DataFrame, pl.DataFrame]
+) -> tuple[page.PageTable, ...]:
+    """Return one table per pair, from the best to the worst linked record: it and its most similar partner record.
+
+    ``identifiers`` are the columns of both tables that were compared, under common names; ``others`` are the further
+    columns of each. Columns are rows here, so that the two records stand side by side.
+    """
     order = np.argsort(links.distance[:, 0], kind="stable")
     places = dict.fromkeys(np.linspace(0, len(order) - 1, EXAMPLE_PAIRS).round().astype(int).tolist())
-    rows = []
+    tables = []
     for row in order[list(places)].tolist():
         partner, distance = int(links.partner[row, 0]), float(links.distance[row, 0])
-        rows.append((f"row {row + 1:,}", *map(str, primary.row(row)), format_distance(distance, links.metric)))
-        rows.append((f"its partner, row {partner + 1:,}", *map(str, secondary.row(partner)), ""))
-    note = "Records from the best to the worst linked one, each above its most similar partner record. Where the last "
-    note += "pairs are not the same thing, K or the columns should change."
-    return page.PageTable("Example pairs", ("", *primary.columns, "distance"), tuple(rows), note)
+        rows: list[tuple[str, ...]] = []
+        for frames in (identifiers, others):
+            names = dict.fromkeys(name for frame in frames for name in frame.columns)
+            cells = [_cells(frame, at) for frame, at in zip(frames, (row, partner), strict=True)]
+            rows += [(name, *(record.get(name, "") for record in cells)) for name in names]
+        head = ("", f"record, row {row + 1:,}", f"partner, row {partner + 1:,}")
+        tables.append(page.PageTable(f"Distance {format_distance(distance, links.metric)}", head, tuple(rows)))
+    return tuple(tables)
+
+
+def _cells(frame: pl.DataFrame, row: int) -> dict[str, str]:
+    return {name: "missing" if cell is None else str(cell) for name, cell in frame.row(row, named=True).items()}
 
 
 def _map_figures(

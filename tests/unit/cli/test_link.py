@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -79,6 +80,14 @@ def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.Capture
     assert "links.html" in output.out
     assert output.err == ""
     assert "\x1b" not in output.out
+
+
+def test_example_pairs_have_all_columns_of_both_tables(folder: Path) -> None:
+    assert run(*PLACES, "--report", "links.html", "--examples") == 0
+    shown = re.findall(r'<th scope="row">(\w+)</th>', Path("links.html").read_text())
+    columns = [pl.read_csv(name).columns for name in ("flats.csv", "rentals.csv")]
+    expected = list(dict.fromkeys(["lat", "lon", *columns[0], *columns[1]]))
+    assert shown == expected * (len(shown) // len(expected))
 
 
 def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from fedsim.linkage import diagnose, link
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.report.charts import MapLinks, band_figure, bin_edges, grid_map_figure, grid_positions, histogram_figure
 from fedsim.report.links_page import example_pairs, links_page
-from fedsim.report.page import PageTable
+from fedsim.report.page import PageSection, PageTable, render_template
 from fedsim.report.svg import nice_range, tick_values
 from fedsim.types import Floats, Links
 
@@ -104,10 +104,11 @@ def test_hostile_names_stay_text(page: Page) -> None:
     assert "{{ 7 * 7 }}" in text
 
 
-def test_what_is_between_backticks_is_code_and_stays_text(page: Page) -> None:
+def test_what_is_between_backticks_is_code_and_stays_text() -> None:
     table = PageTable("t", ("a",), (("use `<b>`",),), "as `fedsim init` proposes")
-    text = page(links_of(), examples=table)
-    assert re.findall(r"<code>(.*?)</code>", text) == ["fedsim init", "&lt;b&gt;"]
+    section = PageSection("s", "title", ("run `fedsim check`",), tables=(table,))
+    text = render_template("governance.html", title="t", lead="", sections=[section])
+    assert re.findall(r"<code>(.*?)</code>", text) == ["fedsim check", "fedsim init", "&lt;b&gt;"]
     assert "`" not in re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
 
 
@@ -231,14 +232,16 @@ def test_lines_lead_where_most_links_of_a_cell_lead(known: bool) -> None:
 def test_example_pairs_go_from_the_best_to_the_worst_link() -> None:
     links = links_of()
     ours, theirs = (pl.DataFrame({"id": [f"{side}{row}" for row in range(1000)]}) for side in "ps")
-    table = example_pairs(links, ours, theirs)
-    records, partners = table.rows[::2], table.rows[1::2]
-    rows = [int(cells[1][1:]) for cells in records]
-    assert [int(cells[1][1:]) for cells in partners] == links.partner[rows, 0].tolist()
+    others = pl.DataFrame({"rent": range(1000), "id": ["own"] * 1000}), pl.DataFrame({"rooms": [None] * 1000})
+    tables = example_pairs(links, (ours, theirs), others)
+    assert all([row[0] for row in table.rows] == ["id", "rent", "id", "rooms"] for table in tables)  # identifiers first
+    rows = [int(table.rows[0][1][1:]) for table in tables]
+    assert [int(table.rows[0][2][1:]) for table in tables] == links.partner[rows, 0].tolist()
     nearest = links.distance[:, 0]
     assert nearest[rows].tolist() == sorted(nearest[rows].tolist())
     assert (nearest[rows[0]], nearest[rows[-1]]) == (nearest.min(), nearest.max())
-    assert "IDENTIFIERS" in links_page(links, diagnose(links), examples=table)
+    page = links_page(links, diagnose(links), examples=tables)
+    assert (page.count('<table class="pair">'), page.count("<td>missing</td>")) == (len(tables), len(tables))
 
 
 ZOOM = """document.querySelector(".zoom button").click();
