@@ -18,7 +18,7 @@ NOISE_REUSE_NOTE = (
 
 
 FEATURES_NOTE = "it shows the rank of every number and the common categories"
-EMBEDDING_NOTE = "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well"
+EMBEDDING_NOTE = "anyone who knows the features of some rows can estimate the rest; `fedsim audit` measures how well"
 
 
 @dataclass(frozen=True)

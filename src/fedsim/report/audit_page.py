@@ -15,8 +15,8 @@ ADVERSARY_KNOWLEDGE = {
     Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }
-BLIND_KNOWLEDGE = "It is blind: it knows distances up to an unknown shift, in rows of no order, and no filters."
-MARKS_NOTE = "The short line is blind guessing, the dashed line the most that the job guarantees."
+BLIND_KNOWLEDGE = "It is blind: it sees distances in shuffled rows, each shifted by an unknown amount, and no filters."
+MARKS_NOTE = "The short line marks blind guessing, the dashed line the upper bound that the job guarantees."
 
 
 def audit_page(report: AuditReport) -> str:

@@ -384,7 +384,7 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
             labels = {place: names[place] for place in shown}
             break
     parts.append(svg.bottom_axis(x, "records that list the candidate", labels))
-    description = f"{counts[0]:,} of {len(used):,} candidates are listed by no record."
+    description = f"{counts[0]:,} of {len(used):,} candidates are in no list."
     shares = [(name, f"{n:,}", format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
     head = ("records", "candidates", "share")
     return Figure(title, caption, svg.image(title, description, parts), head, tuple(shares))

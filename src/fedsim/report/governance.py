@@ -29,8 +29,8 @@ from fedsim.runs.run_folder import AuditEntry, open_audit_log, read_audit_log, r
 
 NOT_STATED = "not stated in any file"
 LEAD = (
-    "A draft for the data protection officers of the parties, written from files. It repeats what was agreed or "
-    "measured and claims nothing else: each table names its source, and the last section lists what no file answers."
+    "A draft for the parties' data protection officers, generated from their files. It repeats only what was agreed or "
+    "measured: each table names its source, and the last section lists what the files do not answer."
 )
 # What no file of a job can say; people answer it.
 QUESTIONS = (
@@ -114,7 +114,7 @@ def governance_sections(job: Job, parties: Sequence[PartyEvidence]) -> list[Page
         PageSection(
             "questions",
             "Open questions",
-            ("No file answers these; the parties must.",),
+            ("The files do not answer these; the parties must.",),
             tables=(PageTable("To be answered", ("question",), tuple((q,) for q in open_questions(job, parties))),),
         ),
     ]
@@ -123,7 +123,7 @@ def governance_sections(job: Job, parties: Sequence[PartyEvidence]) -> list[Page
 def write_governance(job: Job, parties: Sequence[PartyFile], out: Path) -> list[Path]:
     """Write ``governance.md`` and ``governance.html`` into a folder; return both paths."""
     if not parties:
-        raise SettingError("no party file is given; give your own at least", code="no-party-file")
+        raise SettingError("no party file given; pass at least your own", code="no-party-file")
     sections = governance_sections(job, [PartyEvidence.read(job, own) for own in parties])
     title = f"Governance of job {job.name}"
     page = render_template("governance.html", title=title, lead=LEAD, sections=sections)
@@ -312,7 +312,7 @@ def _risk_row(attack: dict[str, Any]) -> tuple[str, ...]:
 def _model(parties: Sequence[PartyEvidence]) -> PageSection:
     run = next((one.run for one in parties if one.run is not None), None)
     if run is None:
-        return PageSection("model", "Model card", ("There is no finished run at the parties given.",))
+        return PageSection("model", "Model card", ("None of the given parties has a finished run.",))
     card = model_card(run)
     records = ", ".join(f"{count:,} {part}" for part, count in card["data"]["records"].items())
     facts = (
@@ -366,11 +366,11 @@ def _retention(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
 def _logs(parties: Sequence[PartyEvidence]) -> PageSection:
     rows = []
     for one in parties:
-        state = f"damaged ({one.log_fault})" if one.log_fault else "every line follows from the one before"
+        state = f"damaged ({one.log_fault})" if one.log_fault else "every line follows from the previous one"
         last = one.log[-1].hash[:16] if one.log else "none"
         rows.append((one.name, f"{len(one.log):,}", last, state))
     table = PageTable("Audit logs (source: audit.jsonl)", ("party", "entries", "last hash", "check"), tuple(rows))
-    note = "An owner could write a log anew; only the receipts of peers show that it did not (`fedsim privacy log`)."
+    note = "An owner could rewrite its log; only the receipts of its peers show that it did not (`fedsim privacy log`)."
     return PageSection("logs", "Accountability", (note,), tables=(table,))
 
 

@@ -91,14 +91,14 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
         (format_distance(summary.kth_median, summary.metric), f"to rank {summary.k:,}", "median distance"),
     ]
     if summary.boundary_tie_share is not None:
-        tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "lists cut between equals"))
+        tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "of the lists end in a tie"))
     tiles.append((format_number(summary.sigma) if summary.sigma else "none", "noise σ", "on the similarities"))
     if summary.seconds is not None:
         pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
         tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
     tables = []
     if encoded:
-        note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
+        note = "How much of the plain linkage a job would find with these columns encoded as `fedsim init` proposes."
         tables.append(page.PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(encoded.rows()), note))
     content = {
         "examples": examples,
@@ -153,7 +153,7 @@ def _map_figures(
     rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
     caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
     drawn = None if partners is None else charts.MapLinks(links.partner, partners)
-    caption += " Point at a cell for lines to the cells of most of its partner records." if drawn else ""
+    caption += " Point at a cell to see lines to the cells that hold most of its partner records." if drawn else ""
     distance = diagnostics.kth_distance
     figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption, links=drawn)
     return [] if figure is None else [figure]
@@ -167,7 +167,7 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
         charts.band_figure(
             diagnostics.similarity_by_rank,
             title="Similarity by rank",
-            caption="The input of the network. A steep fall means that few partner records matter; a flat band, that "
+            caption="The network's input. A steep fall means that few partner records matter; a flat band, that "
             "a larger K may help.",
             axis="similarity, scaled",
         ),
@@ -192,7 +192,7 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
         charts.reuse_figure(
             diagnostics.hubness,
             title="Reuse of candidates",
-            caption=f"Evenly used, each candidate would be in {format_number(even)} lists; the most used one is in "
+            caption=f"With even use each candidate would be in {format_number(even)} lists; the most used one is in "
             f"{summary.busiest_use:,}. Links are less informative where a few candidates are in very many "
             "lists.",
         ),
@@ -200,7 +200,7 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
     known = {name: value for name, value in summary.improvement.items() if math.isfinite(value)}
     if known:
         caption = "An estimate before training: how much similarity each simpler method loses or overestimates. "
-        caption += "The larger, the more there is to gain from the whole list."
+        caption += "The larger the value, the more the whole list can add."
         title, head = "Expected gain of the whole list (Δ)", ("compared with", "Δ")
         labels, rows = charts.ChartLabels(title, caption, "Δ per record", head), starmap(charts.ChartRow, known.items())
         figures.append(charts.rows_figure(list(rows), labels, bars=True))

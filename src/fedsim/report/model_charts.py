@@ -267,7 +267,7 @@ def threshold_figure(test: pl.DataFrame) -> Figure | None:
         f"A threshold of {best} % on the probability of '{rarer}' gives the best F1: it selects "
         f"{format_percent(selected[best - 1])} of the test records, finds {format_percent(recall[best - 1])} of all "
         f"'{rarer}' (recall), and {format_percent(precision[best - 1])} of the selected records are '{rarer}' "
-        "(precision). Choose yours by the costs of a miss and of a false alarm."
+        "(precision). Choose yours by what a miss and a false alarm cost."
     )
     named = {"recall": recall, "precision": precision, "selected": selected}
     lines = [charts.LineSeries(name, values) for name, values in named.items()]
@@ -390,7 +390,7 @@ def _judge_nearest(importance: MergeImportance) -> str:
     relation = "more than" if share > even * (1 + FLAT_CHANGE) else "as much as"
     relation = "less than" if share < even * (1 - FLAT_CHANGE) else relation
     who = "the most similar partner record counts" if nearest == 1 else f"the {nearest} most similar of {k} count"
-    whole = f"{format_percent(share)} of the contributions, where {format_percent(even)} would be even"
+    whole = f"{format_percent(share)} of the contributions; an even share would be {format_percent(even)}"
     return f"After all gates {who} {relation} the average one: {whole}."
 
 

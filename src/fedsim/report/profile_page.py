@@ -36,7 +36,7 @@ COLUMN_HEAD = ("column", "kind", "will be", "missing", "distinct", "range")
 MAX_DRAWN = 12  # columns of a table
 MAX_QUERIES, MAX_CANDIDATES = 2_000, 30_000  # of the chart of distances
 DAYS_PER_YEAR = 365.2425
-NOTE = "This page contains counts and ranges that end at round numbers, but no cell of a table"
+NOTE = "This page contains counts and ranges that end at round numbers, but no cells of the tables"
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _describe_range(look: ColumnProfile) -> str:
     if not look.distinct:
         return ""
     if look.kind == CellType.CATEGORY:
-        return f"{look.length:.0f} letters on average"
+        return f"{look.length:.0f} characters on average"
     if look.kind == CellType.DATE:
         years = look.filled.dt.year()
         return f"{years.min()!s} to {years.max()!s}"
@@ -215,8 +215,8 @@ def profile_page(tables: TableProfiles, summary: ProfileSummary) -> str:
         "What looks personal",
         ("column", "table", "why"),
         tuple((column, table, why) for table, column, why in summary.personal),
-        "By names and by the form of the cells; what no rule recognises is not listed. Such columns are not proposed "
-        "as features. As identifiers they leave their party encoded only.",
+        "Recognised by column names and by the form of the cells; other personal data may be missed. These columns "
+        "are not proposed as features. As identifiers they leave their party only in encoded form.",
     )
     sections = [
         PageSection(
@@ -281,14 +281,14 @@ def _identifier_section(tables: TableProfiles, summary: ProfileSummary) -> PageS
         return PageSection("identifiers", "Identifiers")
     parts = [PageTable("Overlap and density", summary.overlap_head, summary.overlap)]
     if summary.quality:
-        note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
+        note = "How much of the plain linkage a job would find with these columns encoded as `fedsim init` proposes."
         parts.append(PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(summary.quality), note))
     figures = []
     for pair in linked.pairs:
         looks = {table.name: table.columns[getattr(pair, role)] for role, table in tables.sides}
         if len(looks) == 2 and all(look.kind in (CellType.NUMBER, CellType.DATE) for look in looks.values()):
             values = {name: _drawn_values(look)[0] for name, look in looks.items()}
-            caption = "Where one table has no records, the other cannot be linked."
+            caption = "Where one table has no records, those of the other have no close partner."
             axis = _drawn_values(next(iter(looks.values())))[1]
             figures.append(
                 charts.outlines_figure(values, title=f"Overlap of {pair.agreed}", caption=caption, axis=axis)
@@ -309,12 +309,16 @@ def _nearest_figure(tables: TableProfiles, linked: LinkageProposal) -> Iterator[
     ours, theirs = (frame.select(columns) for frame in frames)
     links = link(ours.head(MAX_QUERIES), theirs, metric=metric, k=1 + alone)
     other = "the nearest other record" if alone else f"the nearest record of {tables.sides[1][1].name}"
-    sampled = f" Of at most {MAX_QUERIES:,} records among {MAX_CANDIDATES:,}." if len(theirs) == MAX_CANDIDATES else ""
+    sampled = (
+        f" Measured for {MAX_QUERIES:,} sampled records among {MAX_CANDIDATES:,}."
+        if len(theirs) == MAX_CANDIDATES
+        else ""
+    )
     unit = formatting.METRIC_UNITS.get(links.metric)
     yield charts.histogram_figure(
         links.distance[:, -1],
         title=f"Distance to the nearest of {tables.sides[-1][1].name}",
-        caption=f"How dense the records are: how far each is from {other}.{sampled}",
+        caption=f"Density of the records: the distance of each to {other}.{sampled}",
         axis=f"{links.metric} distance, {unit}" if unit else f"{links.metric} distance",
     )
 

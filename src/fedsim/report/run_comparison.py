@@ -46,7 +46,7 @@ class RunComparison:
         a, b = (f"{format_number(self.scores[name].estimate)} ({name})" for name in NAMES)
         scores = f"test {self.metric} {a} and {b}"
         if self.gain is None:
-            return f"The runs were tested on different records, so their difference is not known: {scores}."
+            return f"The runs were tested on different records, so the difference between them is not known: {scores}."
         gain, better = self.gain, "B"
         if gain.estimate < 0.0:
             gain, better = Interval(-gain.estimate, -gain.high, -gain.low), "A"
@@ -54,7 +54,7 @@ class RunComparison:
         size = f"better by {format_number(gain.estimate)} ({CONFIDENCE_PERCENT:g} % interval {low} to {high})"
         records = f"on the same {pluralise(len(self.runs[0].test), 'test record')}"
         if gain.covers_zero:
-            return f"No difference is shown: {scores} {records}; {better} is {size}."
+            return f"No clear difference: {scores} {records}; {better} is {size}."
         return f"Run {better} is {size}: {scores} {records}."
 
     @property
@@ -239,5 +239,5 @@ def _curves(found: RunComparison) -> Sequence[Figure]:
     losses = [[epoch["loss"] for epoch in history] for history in histories]
     return [
         figure(f"Validation {metric}", metric, f"Best epochs: {best}.", scores),
-        figure("Training loss", "loss", "Losses compare only if task and label scale are the same.", losses),
+        figure("Training loss", "loss", "Losses are comparable only if task and label scale are the same.", losses),
     ]

@@ -49,9 +49,9 @@ NOT_SEEN = "–"
 OWN_IDENTIFIERS_SUFFIX = "-identifiers"  # ends the key of a rung that also uses the primary's own identifiers
 MAX_EXAMPLE_COLUMNS = 6
 EXAMPLES_NOTE = (
-    "A few test records, from the best to the worst linked one. A bar shows by how much the prediction changes because "
-    "a partner record is what it is, and not an average one; the bars lead from the prediction with average partner "
-    "records to that of the model. Letters and numbers of partner records are made up for this page."
+    "A few test records, from the best to the worst linked one. A bar shows by how much a partner record changes the "
+    "prediction compared with an average partner record; the bars lead from the prediction with average partner "
+    "records to that of the model. Letters and numbers of partner records are valid on this page only."
 )
 LINKS_NOTE = (
     "What the primary sees of the links: the similarities that the coordinator sends, and pseudonymous row numbers. "
@@ -106,7 +106,7 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
     threads = pluralise(int(record.versions.get("threads", "1")), "thread")
     tiles = [
         *((format_number(value), f"{part} {name} of this model", records) for name, value in list(metrics.items())[:2]),
-        (f"{record.best_epoch}", "best epoch", f"of {len(record.history)}, by the validation records"),
+        (f"{record.best_epoch}", "best epoch", f"of {len(record.history)}, chosen on the validation records"),
         (format_bytes(run.total_bytes), "transferred", "sent and received by the primary"),
         (format_duration(record.seconds), "total time", threads),
         (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
@@ -187,7 +187,7 @@ def contribution_section(run: FinishedRun) -> PageSection:
     difference = (
         f"The model of this run was trained separately: its {part} {ladder.metric} is "
         f"{format_number(metrics[ladder.metric])}. Compare it with {rung.name}, {score}. Initial weights and noise "
-        "differ, and the number of epochs where the comparison sets its own."
+        "differ, and so does the number of epochs if the comparison sets its own."
     )
     return replace(section, paragraphs=(note, difference))
 
@@ -200,7 +200,7 @@ def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
         notes.append(f"To add a map of the primary's places: `fedsim report {run.path_argument} --map {file}`")
     notes += [
         f"{links.secondary}: {format_percent(links.unmatched)} of the test records have no match among their "
-        f"{pluralise(links.k, 'partner record')}, by the probabilities of the match gate."
+        f"{pluralise(links.k, 'partner record')}, according to the match gate."
         for links in run.record.lists
         if links.unmatched is not None
     ]
@@ -236,7 +236,7 @@ def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
         yield charts.reuse_figure(
             np.repeat(*(np.array(column, dtype=np.int64) for column in zip(*links.reuse, strict=True))),
             title=f"Reuse of candidates: {links.secondary}",
-            caption=f"Evenly used, each candidate would be in {format_number(even)} lists. Links are less informative "
+            caption=f"With even use each candidate would be in {format_number(even)} lists. Links are less informative "
             "where a few candidates are in very many lists.",
         )
 
@@ -260,7 +260,7 @@ def judge_k(ranks: Floats) -> str:
     sharpest = int(steps.argmax())
     if len(ranks) > 3 and steps[sharpest] > SHARP_DROP * fall:
         return f"Similarity drops sharply after rank {sharpest + 1}; K = {sharpest + 1} may be enough."
-    return f"Similarity falls evenly up to rank {len(ranks)}; only training with another K can show whether K fits."
+    return f"Similarity falls evenly up to rank {len(ranks)}; only training can show whether another K is better."
 
 
 def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
@@ -281,7 +281,7 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
         (name, *(model_charts.format_signed(one.explanation.columns[column]) for column in shown))
         for name, one in zip(called, examples, strict=True)
     )
-    note = "By how much the prediction is greater than with the median of the column, or its most frequent category."
+    note = "How much higher the prediction is than with the column's median, or its most frequent category, instead."
     own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
     return PageSection("examples", title, (EXAMPLES_NOTE,), tuple(drawn), own)
 
@@ -303,7 +303,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
                 )
             links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
             caption = "The primary's records in cells, shaded by the median similarity of the best link. Point at a "
-            caption += "cell for lines to the cells with which it shares most of its partner records."
+            caption += "cell to see lines to the cells that share most of its partner records."
             figure = charts.grid_map_figure(
                 read_number_columns(places, axes, str(own.party)),
                 links.similarity[:, 0].astype(np.float64),
@@ -411,7 +411,7 @@ def absence_tables(run: FinishedRun) -> Iterator[PageTable]:
         value = one.metrics[metric]
         change = f"{'+' if value >= start else '−'}{format_percent(abs(value / start - 1))}" if start else ""
         rows.append((f"without {one.away}", format_number(value), change))
-    note = f"Of {pluralise(everyone.records, 'test record')}; the same model predicts while a secondary is away."
+    note = f"On {pluralise(everyone.records, 'test record')}. The same model predicts while a secondary is away."
     yield PageTable("If a secondary is away", ("", metric, "change"), tuple(rows), note)
 
 
@@ -424,9 +424,8 @@ def interval_notes(run: FinishedRun) -> Iterator[str]:
     inside, widths = float(((truth >= lower) & (truth <= upper)).mean()), np.quantile(upper - lower, [0.1, 0.5, 0.9])
     low, middle, high = (format_number(width) for width in widths)
     yield (
-        f"Intervals calibrated to contain 90 % contain {format_percent(inside)} of the test records. Their width in "
-        f"{run.record.table.label} is {middle} in the median, {low} to {high} for eight of ten records: it grows where "
-        "the members disagree."
+        f"Intervals calibrated to contain 90 % contain {format_percent(inside)} of the test records. The median width "
+        f"is {middle} (80 % of records: {low} to {high}); intervals widen where members disagree."
     )
 
 
@@ -561,7 +560,7 @@ def _settings(run: FinishedRun) -> PageSection:
         *record.versions.items(),
         *record.machine.items(),
     )
-    tables = [PageTable("To repeat this run", ("", "value"), facts)]
+    tables = [PageTable("To reproduce this run", ("", "value"), facts)]
     if table.kinds:
         encoded = tuple((column, _describe_encoding(kind, record.config)) for column, kind in table.kinds.items())
         tables.append(PageTable("How the primary's features enter its network", ("column", "encoding"), encoded))

@@ -39,7 +39,7 @@ NEIGHBOUR_SHARE = 0.95
 BEST_LINKED = 0.75  # quantile of the similarity to the last partner
 MIN_RECALL, MIN_COVERED, MAX_FILL = 0.9, 0.5, 0.5
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-QUALITY_HEAD = ("", "found", "what to change")  # above the rows of such a table
+QUALITY_HEAD = ("", "value", "what to change")  # above the rows of such a table
 
 
 class QualityRow(NamedTuple):
@@ -119,7 +119,7 @@ class LinkageQuality:
             if saturated > SATURATION_WARNING_SHARE:
                 thresholds = "use larger thresholds, or positions instead of filters of numbers"
                 fix = thresholds if self.clear is None else "use a smaller k: the last partners have nothing in common"
-            value = f"{_percent(fill)} ones; {_percent(saturated)} of the last partners share none of them"
+            value = f"{_percent(fill)} of the bits are ones; {_percent(saturated)} of the last partners share none"
             rows.append(QualityRow("filters", value, fix))
         if self.covered is not None:
             rows.append(QualityRow("coverage", *self._coverage(self.covered)))
@@ -128,7 +128,10 @@ class LinkageQuality:
     def _coverage(self, covered: float) -> tuple[str, str]:
         """Return how many records have a partner within reach, and what to do if they are few."""
         if self.clear is not None:
-            reach, fix = "much nearer than strangers", "the others gain little; add identifiers, or check the spelling"
+            reach, fix = (
+                "much closer than unrelated records",
+                "the others gain little; add identifiers, or check the spelling",
+            )
         else:
             reach = "within reach" if self.reach_metres is None else f"within {_metres(self.reach_metres)}"
             fix = "the others gain little; check that both tables cover the same area or range"
@@ -159,12 +162,15 @@ class ReceivedQuality:
         rows = []
         if self.fill is not None:
             fix = "use fewer hashes or more bits" if self.fill > MAX_FILL else ""
-            rows.append(QualityRow("filters", f"{_percent(self.fill)} ones in the primary's own", fix))
+            rows.append(
+                QualityRow("filters", f"{_percent(self.fill)} of the bits in the primary's own filters are ones", fix)
+            )
         if self.tied is not None:
             fix = "use a larger k, or a finer encoding" if self.tied > TIE_WARNING_SHARE else ""
             rows.append(QualityRow("ties", f"{_percent(self.tied)} of the lists end with equal similarities", fix))
         if self.far is not None:
-            value = f"{_percent(1 - self.far)} of the records have a partner as near as the partners of the best linked"
+            close = "a partner about as close as those of the best-linked records"
+            value = f"{_percent(1 - self.far)} of the records have {close}"
             fix = "the others gain little; check that both tables cover the same area or range"
             rows.append(QualityRow("coverage", value, fix if 1 - self.far < MIN_COVERED else ""))
         return rows
