@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.errors import FedSimError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.privacy.keyed_prng import derive_subkey
-from fedsim.protocol.messages import ClassMembers
+from fedsim.protocol.messages import ClassMembers, Party
 from fedsim.protocol.roles.blind_primary import BlindPartners, BlindRequest
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
@@ -19,13 +19,17 @@ from session_fixtures import CITY, NOTARY, RENTALS, connected, joined, started
 PRIMARY, SECONDARY, DEALER = (derive_subkey(bytes(32), role, 32) for role in ("primary", "secondary", "coordinator"))
 
 
-class RecordedStream:
-    """A stream that keeps what was received."""
+Frames = dict[tuple[Party, Party], list[bytes]]  # by sender and receiver
 
-    def __init__(self, stream, frames):
-        self.stream, self.frames = stream, frames
+
+class RecordedStream:
+    """A stream that keeps what was received, and what was sent."""
+
+    def __init__(self, stream, frames, sent):
+        self.stream, self.frames, self.sent = stream, frames, sent
 
     def send(self, frame):
+        self.sent.append(bytes(frame))
         self.stream.send(frame)
 
     def receive(self):
@@ -36,14 +40,17 @@ class RecordedStream:
         self.stream.close()
 
 
-def line(here, there, frames=None):
-    """Both sides of a conversation; ``frames`` gets all that ``here`` receives."""
-    return connected(here, there) if frames is None else connected(here, there, lambda end: RecordedStream(end, frames))
+def line(here, there, frames=None, sent=None):
+    """Both sides of a conversation; ``frames`` gets all that ``here`` receives, and ``sent`` all that it sends."""
+    kept = [] if frames is None else frames, [] if sent is None else sent
+    return connected(here, there, lambda end: RecordedStream(end, *kept))
 
 
-def blind_coordinator(folder: Path, linking: LinkageConfig, n_bits: int, *, new_records: int = 100) -> Coordinator:
+def blind_coordinator(
+    folder: Path, linking: LinkageConfig, n_bits: int, *, new_records: int = 100, secret: bytes = DEALER
+) -> Coordinator:
     limits = LinkLimits(new_records, 100)
-    return Coordinator({"rentals": linking}, DEALER, folder, limits=limits, blind_bits={"rentals": n_bits})
+    return Coordinator({"rentals": linking}, secret, folder, limits=limits, blind_bits={"rentals": n_bits})
 
 
 def serve(role, session, left):
@@ -70,15 +77,18 @@ def link_blindly(
     folder: Path,
     tables: tuple[EncodedTable, EncodedTable],
     linking: LinkageConfig,
-    frames: tuple[list[bytes], list[bytes]] = ([], []),
+    frames: Frames | None = None,
     counted: np.ndarray | None = None,
+    secret: bytes = DEALER,
 ) -> tuple[BlindPartners, BlindResponder]:
-    """Let the three link two tables; ``frames`` get what the coordinator receives from primary and secondary."""
+    """Let the three link two tables; ``frames`` gets all that each sends another."""
     queries, candidates = tables
-    role, left = blind_coordinator(folder, linking, queries.n_bits), []
+    role, left = blind_coordinator(folder, linking, queries.n_bits, secret=secret), []
     counted = np.ones(len(queries), bool) if counted is None else counted
     request = BlindRequest("rentals", linking, queries, PRIMARY, counted)
-    lines = line(NOTARY, CITY, frames[0]), line(NOTARY, RENTALS, frames[1]), line(CITY, RENTALS)
+    kept = {} if frames is None else frames
+    pairs = (NOTARY, CITY), (NOTARY, RENTALS), (CITY, RENTALS)
+    lines = [line(*pair, kept.setdefault(pair[::-1], []), kept.setdefault(pair, [])) for pair in pairs]
     with lines[0] as (pc, cp), lines[1] as (sc, cs), lines[2] as own:
         responder = BlindResponder("rentals", linking, candidates, SECONDARY, lambda ask: ask(cs))
         threads = [started(serve, role, session, left) for session in (pc, sc)]
