@@ -16,8 +16,8 @@ from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, LocalJob
 from fedsim_lab.faults.processes import each, party_processes, setting
 from privacy.test_canaries import ALWAYS, C, P, Recorded, S
 
-BLIND = {"protection": {"coordinator": "blind"}}
-QUIET = {RENTALS: {"tau": None}, SCHOOLS: {"sigma": None}}
+NOISY, QUIET = {RENTALS: {"tau": None, "sigma": 0.4}}, {RENTALS: {"tau": None}, SCHOOLS: {"sigma": None}}
+BLIND = {"protection": {"coordinator": "blind"}, "secondaries": NOISY}
 SMALL_TILES = setting("fedsim.linkage.blind_linkage", "TILE_PAIRS", 400)
 
 
@@ -35,7 +35,7 @@ def same(one: LocalJob, other: LocalJob) -> bool:
 def test_partners_weights_and_similarities_are_those_of_a_plain_coordinator(tmp_path):
     jobs = {"n_secondaries": 2, "secondaries": QUIET}
     plain = create_local_job(tmp_path / "plain", **jobs)
-    blind = create_local_job(tmp_path / "blind", **jobs, **BLIND)
+    blind = create_local_job(tmp_path / "blind", **BLIND | jobs)
     for place in (plain, blind):
         run_local(place.job, [place.own(name) for name in place.names])
     assert same(plain, blind)
@@ -90,9 +90,10 @@ def test_a_kill_changes_nothing(quiet, tmp_path, name, moment):
 
 
 @pytest.mark.parametrize(
-    "terms", [{"min_degree": 2}, {"dummies": 0.1}, {"metric": "dice", "tau": 0.2}, {"metric": "dice", "relative": True}]
+    "terms",
+    [{"min_degree": 2}, {"dummies": 0.1}, {"tau": 0.2, "sigma": None}, {"metric": "dice", "relative": True}],
 )
 def test_terms_that_need_a_seeing_coordinator_are_refused(tmp_path, terms):
     with pytest.raises(ConfigFileError) as refused:
-        create_local_job(tmp_path / "job", secondaries={RENTALS: terms}, **BLIND)
+        create_local_job(tmp_path / "job", **BLIND | {"secondaries": {RENTALS: NOISY[RENTALS] | terms}})
     assert refused.value.faults

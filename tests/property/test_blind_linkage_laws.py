@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -71,6 +73,23 @@ def test_partners_and_similarities_are_those_of_the_plain_coordinator_bit_for_bi
     found = link_blindly(queries, candidates, linking)
     assert np.array_equal(found.partner, plain.partner)
     assert found.vectors.tobytes() == plain.vectors.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, metrics, st.data())
+def test_links_without_masks_are_those_of_the_three_roles_with_and_without_noise(seed, metric, data):
+    queries, candidates = tables(seed, metric)
+    linking = LinkageConfig(metric, data.draw(st.integers(1, len(candidates)), label="k"))
+    counted, plain = np.ones(len(queries), bool), link_blindly(queries, candidates, linking)
+    found = blind.link_unmasked(queries, candidates, linking, SECONDARY, "list")
+    place, facts = np.arange(len(queries)), {"counted": counted, "scale": None}
+    links = blind.scale_links(found.partner, found.distance, place, **facts)[1]
+    assert np.array_equal(links.partner, plain.partner)
+    assert links.vectors.tobytes() == plain.vectors.tobytes()
+    noisy = blind.link_unmasked(queries, candidates, replace(linking, sigma=0.5), SECONDARY, "list")
+    every = blind.link_unmasked(queries, candidates, replace(linking, k=len(candidates)), SECONDARY, "list")
+    by_pseudonym = np.take_along_axis(every.distance, np.argsort(every.partner, axis=1), axis=1)
+    assert np.array_equal(noisy.exact, np.take_along_axis(by_pseudonym, noisy.partner.astype(np.int64), axis=1))
 
 
 def test_small_tiles_give_the_links_of_a_single_one(monkeypatch):

@@ -34,11 +34,12 @@ from fedsim.attack import (
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.errors import SettingError
-from fedsim.linkage import encoding, metrics, similarities
+from fedsim.linkage import blind_linkage, encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
-from fedsim.linkage.private_linkage import link_encoded_tables
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, rank_by_similarity
 from fedsim.linkage.search.runner import Records, distinct_records
+from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.runtime import party_data
@@ -71,9 +72,9 @@ class AttackSetup:
 
     @property
     def can_be_blind(self) -> bool:
-        """Whether a blind coordinator can link by these terms."""
+        """Whether a blind coordinator can link by these terms, with sigma instead of tau."""
         try:
-            self.terms.check_blind()
+            self.terms.model_copy(update={"tau": None}).check_blind()
         except SettingError:
             return False
         return True
@@ -94,6 +95,9 @@ class AttackSetup:
         sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
         queries, candidates = (party_data.encode_table(terms.encoding, side, key, self.name) for side in sides)
         linking = replace(terms.linkage, k=min(terms.k, len(candidates)))
+        if self.blind and linking.sigma:
+            order, view = self._link_with_blind_noise((queries, candidates), linking, secret)
+            return AuditedLinkage(self, terms, view, (), order, (queries, candidates), sides[0], sides[1], key)
         settings = queries, candidates, self.counted
         linked, delivery = link_encoded_tables(
             *settings, replace(linking, field_bytes=()), secret, self.name, threads=1
@@ -107,6 +111,22 @@ class AttackSetup:
             by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
         order = linked.order.astype(np.int64)
         return AuditedLinkage(self, terms, view, tuple(by_field), order, (queries, candidates), sides[0], sides[1], key)
+
+    def _link_with_blind_noise(
+        self, encoded: tuple[EncodedTable, EncodedTable], linking: LinkageConfig, secret: bytes
+    ) -> tuple[Integers, PrimaryView]:
+        """Link with the noise of a blind coordinator, which differs in scale and, for positions, in shape.
+
+        The view is scaled by the exact distances, so that sigma means what it does under a plain coordinator. The
+        primary has only the noisy ones; an attacker who knows the scale is at least as strong.
+        """
+        links = blind_linkage.link_unmasked(*encoded, linking, secret, self.name)
+        scale = fit_scale(links.exact[self.counted])
+        sigma = math.sqrt(np.mean(np.square(links.distance - links.exact, dtype=np.float64))) / scale.deviation
+        vectors = similarities(links.distance, scale).astype(np.float32)[:, :, None]
+        ranked = rank_by_similarity(links.partner, vectors)
+        view = PrimaryView(ranked.partner.astype(np.int64), ranked.similarity.astype(np.float64), scale, sigma)
+        return links.order.astype(np.int64), view
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
@@ -165,6 +185,16 @@ class AuditedLinkage:
         """Return the true places of all partner records that the primary sees."""
         places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
         return attack.TrueLocations(places[self.row_of_visible], radius)
+
+    @cached_property
+    def promised_sigma(self) -> float:
+        """The noise on Hamming distances that the job's sigma promises, in deviations of the links; 0 without."""
+        if not self.terms.sigma or not self.setup.blind:
+            return self.terms.sigma or 0.0
+        candidates = self.encoded[1]
+        metric = blind_linkage.blind_metric(self.terms.metric, candidates.n_bits)
+        spread = blind_linkage.measure_spread(candidates, metric, min(self.terms.k, len(candidates)))
+        return metric.noise_deviation(self.terms.sigma, spread) / self.view.known_scale().deviation
 
     def distances(self) -> Floats:
         """Return the true Hamming distance of every link, (n, K)."""
@@ -284,7 +314,7 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     if terms.tau is not None:  # the bound that the job claims, whatever the build does
         promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
     elif terms.sigma and terms.metric == "hamming":
-        bound = bounds.success_bound(terms.sigma, linkage.view.known_scale().deviation)
+        bound = bounds.success_bound(linkage.promised_sigma, linkage.view.known_scale().deviation)
         promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
     queries, candidates = linkage.encoded
     # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
@@ -377,7 +407,7 @@ def _with_reference_noise(
     if promised.most is None or scale.deviation <= 0:
         return promised
     distance = linkage.distances()
-    sigma = linkage.terms.sigma or bounds.sigma_for_bound(promised.most, scale.deviation)
+    sigma = linkage.promised_sigma or bounds.sigma_for_bound(promised.most, scale.deviation)
     similarity = similarities(distance, scale, sigma=sigma, noise=rng)
     reached = _best_of_two_attackers(PrimaryView(seen.partner, similarity, scale, sigma), attempt).score.high
     return replace(promised, reached=reached)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.audit import linkage_attacks, report, split_attacks
-from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection
+from fedsim.config.job import PRESET_SIGMA, Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
@@ -111,8 +111,6 @@ def audit_job(
         skipped += [*missing, *left]
         advices += recommend_settings(audited, found, settings, passed)
     notes = (*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit")
-    if job.protection.blind:
-        notes = (*notes, "similarities were attacked under the noise of a plain coordinator, which differs in shape")
     return report.AuditReport(
         job=job.name,
         hash=job.hash,
@@ -254,7 +252,8 @@ class MitigationSearch:
             return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
         if name == "blind":
             measure = partial(self._link_again, name, secret)
-            return Mitigation(lambda _: 'protection.coordinator = "blind"', (1.0,), measure)
+            noise = "" if self.setup.terms.tau is None else f", with sigma = {PRESET_SIGMA:g} instead of tau"
+            return Mitigation(lambda _: f'protection.coordinator = "blind"{noise}', (1.0,), measure)
         if name == "sealed":
             measure = partial(self._train_again, name, 1.0, secret)
             return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
@@ -268,7 +267,8 @@ class MitigationSearch:
             linkage = self.setup.linkage(blur=make_blur(self.setup, value))
             cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
         elif name == "blind":
-            linkage = replace(self.setup, blind=True).linkage()
+            noise = {} if self.setup.terms.tau is None else {"tau": None, "sigma": PRESET_SIGMA}
+            linkage = replace(self.setup, blind=True).linkage(**noise)
             cost = "time and traffic grow with the product of both tables' sizes"
         elif name == "sigma":
             linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities carry less"

@@ -286,7 +286,11 @@ def privacy_guarantees(job: Job) -> list[str]:
         The job.
     """
     protection, lists = job.protection, job.secondaries
-    found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
+    found = [
+        f"{name}: {sentence}"
+        for name, terms in lists.items()
+        for sentence in _list_guarantees(terms, blind=protection.blind)
+    ]
     found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
     if protection.blind:
         seen = "per record an unordered list of its distances up to an unknown shift"
@@ -317,7 +321,7 @@ def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
         yield NoisyFeatures(terms.noise).guarantee
 
 
-def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
+def _list_guarantees(terms: SecondaryTerms, *, blind: bool) -> Iterator[str]:
     if terms.tau is not None:
         which = "the similarity of an average link" if terms.metric == "dice" else "one similarity"
         yield (
@@ -325,7 +329,11 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
             "Attacks that combine all links of a partner, or only use who is listed, are not bounded."
         )
     if terms.sigma is not None:
-        yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
+        unit = " times the spread of the secondary's own distances" if blind else ""
+        yield (
+            f"Similarities have noise of sigma {terms.sigma:g}{unit}; its effect depends on the spread of the distances"
+            f"{' of the links, which nobody knows before they are found' if blind else ''}."
+        )
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
     # The worst case: two records that differ in all bits at the step that flips them.

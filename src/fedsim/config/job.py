@@ -176,7 +176,7 @@ class Protection(ConfigSection):
     """What the coordinator sees. `plain`: the encoded identifiers of all parties. `blind`: none of them; it deals
     random masks and opens, in rows shuffled by the parties, by how much distances differ. The links are the same; time
     and traffic grow with the product of both tables' sizes. Not possible with `relative`, `min_degree`, `dummies`,
-    `hide_rows`, `similarities = "fields"`, or `tau` and `dice`."""
+    `hide_rows`, `similarities = "fields"` or `tau`; give `sigma` instead of `tau`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -326,10 +326,12 @@ class SecondaryTerms(ConfigSection):
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
     partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
-    holds for the average link. Without `tau` and `sigma` there is no noise."""
+    holds for the average link. Without `tau` and `sigma` there is no noise. A blind coordinator cannot bound the
+    attack: it does not know the spread of the links; give `sigma` there."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
-    `tau` that works with every metric and every table."""
+    `tau` that works with every metric and every table. Under a blind coordinator, relative to the deviation of the
+    distances between the secondary's own records and their K nearest others."""
     similarities: Literal["record", "fields"] = "record"
     """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
     ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
@@ -388,10 +390,7 @@ class SecondaryTerms(ConfigSection):
             "min_degree": (self.min_degree > 1, "counts the links of every candidate; remove it"),
             "dummies": (self.dummies > 0, "draws random candidates; remove it"),
             "hide_rows": (self.hide_rows, "numbers links for the secondary; remove it"),
-            "tau": (
-                self.tau is not None and self.metric == "dice",
-                "needs the ones of every filter; set sigma instead",
-            ),
+            "tau": (self.tau is not None, "needs the spread of the links, known to nobody then; set sigma instead"),
         }
         plain = "or set protection.coordinator to 'plain'"
         for name, (used, reason) in by_setting.items():
@@ -429,9 +428,10 @@ class SecondaryTerms(ConfigSection):
             relative=self.relative,
         )
 
-    def with_protection_preset(self) -> SecondaryTerms:
+    def with_protection_preset(self, *, blind: bool) -> SecondaryTerms:
         """Return the terms with the preset's noise and blur, where the job does not set them."""
-        recommended: dict[str, Any] = {"tau": PRESET_TAU} if self.metric == "hamming" else {"sigma": PRESET_SIGMA}
+        bounded = self.metric == "hamming" and not blind
+        recommended: dict[str, Any] = {"tau": PRESET_TAU} if bounded else {"sigma": PRESET_SIGMA}
         coordinates = place_columns(self.encoding)
         if coordinates:
             latitude, longitude = coordinates
@@ -578,17 +578,18 @@ class Job(ConfigFile):
     def _apply_protection_preset(self) -> Self:
         if self.protection.preset is None:
             return self
-        secondaries = {name: terms.with_protection_preset() for name, terms in self.secondaries.items()}
         changes: dict[str, Any] = {}
+        blind = self.protection.blind
+        if "coordinator" not in self.protection.model_fields_set:
+            with suppress(SettingError):  # where it can link by these terms
+                for terms in self.secondaries.values():
+                    terms.with_protection_preset(blind=True).check_blind()
+                changes["coordinator"], blind = "blind", True
+        secondaries = {name: terms.with_protection_preset(blind=blind) for name, terms in self.secondaries.items()}
         if "features" not in self.protection.model_fields_set:
             places = all(place_columns(terms.encoding) for terms in secondaries.values())
             rule = {"average_of": PRESET_AVERAGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
             changes["features"] = FeatureTerms.model_validate(rule)
-        if "coordinator" not in self.protection.model_fields_set:
-            with suppress(SettingError):  # where it can link by these terms
-                for terms in secondaries.values():
-                    terms.check_blind()
-                changes["coordinator"] = "blind"
         protection = self.protection.model_copy(update=changes)
         return self.model_copy(update={"secondaries": secondaries, "protection": protection})
 

@@ -22,12 +22,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import (
+    LinkageConfig,
     PrivateLinks,
     check_filters,
     distinct_rows,
@@ -108,10 +110,9 @@ class BlindMetric:
             return np.sqrt(np.maximum(values, 0).astype(np.float64))
         return values
 
-    @property
-    def flat_spread(self) -> float:
-        """What scales the noise where all distances within a table are equal."""
-        return FLAT_DICE_SPREAD * 2.0**DICE_BITS if self.by_ones else 1.0
+    def noise_deviation(self, sigma: float, spread: float) -> float:
+        """Return the deviation of the noise on values; ``spread`` is 0 where all distances of a table are equal."""
+        return sigma * (spread or (FLAT_DICE_SPREAD * 2.0**DICE_BITS if self.by_ones else 1.0))
 
     def largest_noise(self, n_bits: int) -> float:
         """Return how far noise may move a value before it wraps around."""
@@ -569,13 +570,61 @@ def opened_view(queries: EncodedTable, candidates: EncodedTable, metric: str, se
         blind_queries(queries, chosen, secret, "").vectors,
         blind_candidates(candidates, chosen, secret, "").vectors,
     )
-    ones = _pair_ones(left.ones, right.ones) if chosen.by_ones else None
-    squares = left.squares[:, None] + right.squares[None, :]
-    values = chosen.share(ring_product(left.rows, right.rows), squares, ones)
-    if ones is not None:
-        values[ones == 0] -= chosen.ring.type(1 << DICE_BITS)
-    found = np.sort(open_differences(chosen, values), axis=1).astype(np.int64)
+    found = np.sort(open_differences(chosen, _pair_values(left, right, slice(None))), axis=1).astype(np.int64)
     return found - found[:, :1]
+
+
+def _pair_values(left: BlindVectors, right: BlindVectors, tile: slice) -> AnyArray:
+    """Return the values of some rows of ``left`` and all of ``right``, which no role computes alone, (r, m)."""
+    metric = left.metric
+    ones = _pair_ones(left.ones[tile], right.ones) if metric.by_ones else None
+    squares = left.squares[tile, None] + right.squares[None, :]
+    values = metric.share(ring_product(left.rows[tile], right.rows), squares, ones)
+    if ones is not None:
+        values[ones == 0] -= metric.ring.type(1 << DICE_BITS)
+    return values
+
+
+class UnmaskedLinks(NamedTuple):
+    """Links as a blind linkage makes them, in the order of the primary's records; partners are pseudonyms."""
+
+    order: Integers32  # (m,), the secondary's row behind each pseudonym
+    partner: Integers32  # (n, K)
+    distance: AnyArray  # (n, K), with noise, as the primary reads it
+    exact: AnyArray  # (n, K), which the primary does not know
+
+
+def link_unmasked(
+    queries: EncodedTable, candidates: EncodedTable, linking: LinkageConfig, secret: bytes, list_name: str
+) -> UnmaskedLinks:
+    """Link in one process what the three roles link together, with their noise but without masks, for an audit."""
+    metric, k = blind_metric(linking.metric, queries.n_bits), linking.k
+    ours = blind_queries(queries, metric, secret, list_name)
+    theirs = blind_candidates(candidates, metric, secret, list_name)
+    noise, size = None, len(theirs.vectors)
+    if linking.sigma:
+        deviation = metric.noise_deviation(linking.sigma, measure_spread(candidates, metric, k))
+        noise = BlindNoise(derive_subkey(secret, f"noise of {list_name}", BLOCK_KEY_BYTES), deviation)
+    noisy: list[NearestClasses] = []
+    exact: list[NearestClasses] = []
+    for tile in tiles(len(ours.names), size):
+        values = _pair_values(ours.vectors, theirs.vectors, tile)
+        opened = open_tile(metric, (values, np.zeros_like(values)), k, ours.names[tile], noise)
+        rows = np.repeat(np.arange(len(values)), opened.counts)
+        plain = values[rows, opened.places].astype(metric.delivered) << metric.delivered.type(metric.fraction_bits)
+        places, shifts = np.broadcast_to(np.arange(size), values.shape), np.zeros(len(values), metric.ring)
+        ones = ours.vectors.ones[tile], theirs.vectors.ones
+        for read, tile_values, with_noise in ((noisy, opened.values, noise is not None), (exact, plain, False)):
+            found = OpenedTile(opened.counts, opened.places, tile_values)
+            read.append(read_opened(metric, found, places, shifts, ones, first=tile.start, noisy=with_noise))
+    nearest = nearest_classes(noisy, k)
+    partner, distance = expand_classes(nearest, *theirs.members_of(nearest.distinct), k)
+    class_of = np.empty(len(theirs.order), np.int64)
+    class_of[theirs.members] = np.repeat(np.arange(size), np.diff(theirs.starts))
+    known = np.concatenate([part.rows * size + part.classes for part in exact])  # ascending
+    wanted = np.arange(len(partner))[:, None] * size + class_of[partner]
+    plain = np.concatenate([part.distance for part in exact])[np.searchsorted(known, wanted)]
+    return UnmaskedLinks(theirs.order, *(array[ours.place] for array in (partner, distance, plain)))
 
 
 def keyed_digest(secret: bytes, purpose: str, content: bytes) -> str:

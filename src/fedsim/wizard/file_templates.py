@@ -117,7 +117,7 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield "\n[protection]"
     yield "# For the trees of the method stacked, the secondary sends random features of every linked row, once."
     yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
-    yield '# coordinator = "blind" # it sees no encoded identifiers; slower, without `relative` and "fields"'
+    yield '# coordinator = "blind" # it sees no encoded identifiers; slower, without `relative`, "fields" and tau'
     yield from _linkage_lines(plan)
 
 

@@ -16,6 +16,7 @@ from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection, SecondaryTerms, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
+from fedsim.linkage import blind_linkage
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.cut_layer import CutNoise
@@ -194,6 +195,26 @@ def test_a_blind_coordinator_is_attacked_by_what_it_opens(folder):
     assert found["order of distance profiles"].score.value < 0.5
 
 
+def test_a_blind_job_is_attacked_under_its_own_noise(folder):
+    setup = replace(linked(folder).setup, blind=True)
+    plain, blind = (one.linkage(tau=None, sigma=0.4) for one in (replace(setup, blind=False), setup))
+    metric = blind_linkage.blind_metric("hamming", blind.encoded[1].n_bits)
+    noise = 0.4 * blind_linkage.measure_spread(blind.encoded[1], metric, blind.terms.k)
+    residual = -blind.view.similarity * blind.view.scale.deviation - blind.view.scale.mean - blind.distances()
+    assert residual.std() == pytest.approx(noise, rel=0.1)
+    assert blind.view.sigma == pytest.approx(blind.promised_sigma, rel=0.1)
+    assert (plain.promised_sigma, plain.view.sigma) == (0.4, 0.4)
+    assert blind.view.sigma != pytest.approx(0.4, rel=0.1)  # relative to another spread
+    assert verdicts(blind)["greedy, distances"] is Verdict.KEPT
+
+
+def test_a_build_that_lays_less_noise_on_blind_links_than_the_job_says_is_caught(folder, monkeypatch):
+    honest = blind_linkage.BlindNoise.draw
+    monkeypatch.setattr(blind_linkage.BlindNoise, "draw", lambda *given: (0 * honest(*given)[0], honest(*given)[1]))
+    linkage = replace(linked(folder).setup, blind=True).linkage(tau=None, sigma=0.4)
+    assert verdicts(linkage)["greedy, distances"] is Verdict.BROKEN
+
+
 @pytest.mark.parametrize("epsilon", [5.0, 0.5])
 def test_blurring_bounds_how_many_rows_a_blind_coordinator_names(folder, epsilon):
     job = read_job(folder / "job.toml")
@@ -354,9 +375,8 @@ def test_advice_names_a_setting_that_was_measured(folder):
     settings = replace(FAST, tries=2, limit=0.3, epochs=2)
     report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), settings)
     reached = [advice for advice in report.advice if advice.reached]
-    assert {'protection.gradients = "none"', 'protection.coordinator = "blind"'} <= {
-        one.setting for one in report.advice
-    }
+    blind = 'protection.coordinator = "blind", with sigma = 0.4 instead of tau'
+    assert {'protection.gradients = "none"', blind} <= {one.setting for one in report.advice}
     assert all(advice.leak <= 0.3 for advice in reached)
     labels = [advice for advice in report.advice if advice.setting == 'protection.gradients = "none"']
     assert all(advice.reached and advice.leak == 0 for advice in labels)

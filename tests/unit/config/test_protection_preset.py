@@ -46,13 +46,29 @@ def test_the_preset_stands_for_concrete_settings_of_every_list_and_seals_labels(
     rentals, schools = job.secondaries["rentals"], job.secondaries["schools"]
     assert job.protection.sealed
     assert job.protection.features == FeatureTerms(noise=PRESET_FEATURE_NOISE)  # schools are not linked by place
-    assert (rentals.tau, rentals.blur.epsilon_per_km) == (PRESET_TAU, PRESET_EPSILON_PER_KM)
-    assert (schools.tau, schools.sigma, schools.blur) == (None, PRESET_SIGMA, None)  # compared by dice, and no place
+    assert job.protection.blind
+    assert (rentals.tau, rentals.sigma, rentals.blur.epsilon_per_km) == (None, PRESET_SIGMA, PRESET_EPSILON_PER_KM)
+    assert (schools.tau, schools.sigma, schools.blur) == (None, PRESET_SIGMA, None)  # no place
+
+
+@pytest.mark.parametrize("blind", [True, False])
+def test_the_preset_bounds_tau_only_where_the_coordinator_sees_the_distances(tmp_path, blind):
+    job = without_noise(tmp_path, PRESET + f'coordinator = "{"blind" if blind else "plain"}"\n')
+    rentals, schools = job.secondaries["rentals"], job.secondaries["schools"]
+    assert (rentals.tau, rentals.sigma) == ((None, PRESET_SIGMA) if blind else (PRESET_TAU, None))
+    assert (schools.tau, schools.sigma) == (None, PRESET_SIGMA)  # compared by dice
+
+
+def test_tau_under_a_blind_coordinator_is_refused(tmp_path):
+    with pytest.raises(SettingError) as caught:
+        job_of(tmp_path, '\n[protection]\ncoordinator = "blind"\n')
+    assert (caught.value.code, caught.value.setting) == ("not-blind", "secondaries.rentals.tau")
+    assert job_of(tmp_path, '\n[protection]\ncoordinator = "blind"\n', **{"tau = 0.01": "sigma = 0.4"}).protection.blind
 
 
 def only_places(folder: Path, more: str) -> Job:
     """Return a job whose only secondary is linked by place."""
-    text = (GOLDEN / "job.toml").read_text(encoding="utf-8")
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("tau = 0.01\n", "")
     start, end = text.index("[secondaries.schools]"), text.index("[secondaries.rentals]")
     path = folder / "job.toml"
     path.write_text(f"{text[:start]}{text[end:]}{more}", encoding="utf-8")
@@ -70,6 +86,7 @@ def test_where_all_lists_are_places_the_preset_averages_features_over_neighbours
 def test_the_preset_leaves_a_coordinator_plain_that_could_not_link_blindly(tmp_path):
     assert not job_of(tmp_path, PRESET, **{"k = 10\n": "k = 10\nrelative = true\n"}).protection.blind
     assert not only_places(tmp_path, PRESET + 'coordinator = "plain"\n').protection.blind
+    assert not job_of(tmp_path, PRESET).protection.blind  # the job sets tau
 
 
 def test_averages_over_neighbours_need_places(tmp_path):

@@ -43,8 +43,10 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
-BLIND = {"job": {"[network]": '[protection]\ncoordinator = "blind"\n\n[network]'}}
-BLIND_SEALED = {"job": {"[network]": '[protection]\ncoordinator = "blind"\ngradients = "none"\n\n[network]'}}
+NOISE = {"tau = 0.05": "sigma = 0.4"}, {"max_tau = 0.05": "min_sigma = 0.4"}
+BLIND = {"job": NOISE[0] | {"[network]": '[protection]\ncoordinator = "blind"\n\n[network]'}, "rentals": NOISE[1]}
+SEALED = {"[network]": '[protection]\ncoordinator = "blind"\ngradients = "none"\n\n[network]'}
+BLIND_SEALED = BLIND | {"job": NOISE[0] | SEALED}
 
 
 PROTECTION = {"[network]": '[protection]\nembedding = "random"\n\n[network]'}

@@ -19,7 +19,6 @@ import numpy as np
 from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.linkage import blind_linkage as blind
 from fedsim.linkage.private_linkage import LinkageConfig
-from fedsim.privacy import bounds
 from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, SECRET_BYTES, derive_subkey
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import POLL, Session, log, notice_seconds, public_reason
@@ -88,6 +87,9 @@ class BlindDealer:
     facts: BlindListFacts = field(default_factory=BlindListFacts, init=False)
 
     def __post_init__(self) -> None:
+        if self.linking.tau is not None:  # Theorem 2 needs the spread of the links, which nobody here knows
+            message = f"tau={self.linking.tau} cannot be bounded by a blind coordinator; give sigma instead"
+            raise SettingError(message, code="not-blind", setting="tau")
         self._metric = blind.blind_metric(self.linking.metric, self.n_bits)
         self._dimensions = self.n_bits // 32 if self._metric.name == "position" else self.n_bits
         self._changed = threading.Condition()
@@ -228,19 +230,10 @@ class BlindDealer:
 
     def _noise(self, spread: float) -> blind.BlindNoise | None:
         """Return the noise that the terms require, scaled by the secondary's spread."""
-        tau, sigma = self.linking.tau, self.linking.sigma or 0.0
-        if tau is not None:
-            if spread == 0:
-                fault = f"tau={tau} cannot be guaranteed, because all distances are equal; set sigma instead"
-                raise PolicyError(f"list '{self.name}': {fault}", code="flat-distances")
-            try:
-                sigma = bounds.sigma_for_bound(tau, spread)
-            except SettingError as error:
-                fault = f"no noise reaches tau={tau}; choose a larger tau, set sigma instead, or blur coordinates"
-                raise PolicyError(f"list '{self.name}': {fault}", code=error.code) from error
+        sigma = self.linking.sigma or 0.0
         if sigma == 0:
             return None
-        deviation = sigma * (spread or self._metric.flat_spread)
+        deviation = self._metric.noise_deviation(sigma, spread)
         if LARGEST_NOISE * deviation > self._metric.largest_noise(self.n_bits):
             fault = f"noise of sigma {sigma:g} exceeds what a blind coordinator can add; lower it"
             raise PolicyError(f"list '{self.name}': {fault}", code="sigma-too-large")

@@ -180,7 +180,7 @@ class BlindRequest:
         exchange.secondary.wait_reply(asked, m.Done)
         opened = exchange.coordinator.wait_reply(sent, m.Opened)
         self._check_opened(exchange, tile, opened)
-        noisy = bool(self.terms.tau or self.terms.sigma)
+        noisy = bool(self.terms.sigma)
         ones, shifts = (self._queries.vectors.ones[tile], exchange.ready.ones), self._shifts[tile]
         found = blind.read_opened(
             self._metric,

@@ -54,8 +54,7 @@ class BlindResponder:
         """Announce the table to the coordinator, which refuses a changed one, and get the masks."""
         parts = np.frombuffer(self.encoded.fingerprint.encode(), np.uint8), self.encoded.bits
         digest = blind.keyed_digest(self.secret, self.name, arrays_digest(*parts).encode())
-        noisy = bool(self.terms.tau or self.terms.sigma)
-        spread = blind.measure_spread(self.encoded, self._metric, self.terms.k) if noisy else 0.0
+        spread = blind.measure_spread(self.encoded, self._metric, self.terms.k) if self.terms.sigma else 0.0
         offer = m.CandidateOffer(self.name, digest, len(self.candidates.vectors), spread)
         answer = self.ask_coordinator(lambda session: session.call(offer, m.Deal))
         if not isinstance(answer, m.Deal) or len(answer.masks) != SECRET_BYTES:

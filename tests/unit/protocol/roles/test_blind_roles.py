@@ -7,7 +7,7 @@ import pytest
 
 from blind_fixtures import PRIMARY, SECONDARY, answer, blind_coordinator, line, link_blindly, serve
 from error_fixtures import raises
-from fedsim.errors import PeerError, PolicyError
+from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol import messages as m
 from fedsim.protocol.cut_layer import wire_format
@@ -75,6 +75,11 @@ def test_another_table_than_the_one_linked_is_refused(tmp_path):
     with raises(PolicyError, "identifiers-changed"):
         dealer.offer_candidates(m.CandidateOffer("rentals", "other", 20, 0.0))
     assert dealer.linked
+
+
+def test_a_blind_coordinator_cannot_bound_tau(tmp_path):
+    with raises(SettingError, "not-blind", setting="tau"):
+        blind_coordinator(tmp_path, LinkageConfig("hamming", 3, tau=0.05), 64)
 
 
 def test_masks_of_different_requests_differ(tmp_path):
