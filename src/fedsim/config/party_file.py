@@ -173,7 +173,8 @@ class Policy(ConfigSection):
     """Largest accepted number of epochs; jobs that do not state it are refused."""
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 10_000
     """Coordinator and secondary: number of different records per list that they link, or answer for, after training,
-    over all predictions of a job: noise protects against a limited number of requests."""
+    over all predictions of a job: noise protects against a limited number of requests. Under a blind coordinator a
+    secondary cannot recognise a record in another request, and counts it once per request."""
     max_new_links: Annotated[int, whole_number(1, 1_000_000_000)] = 100
     """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
     many as in training are always allowed. It stops near-copies of a record, each with noise of its own, whose answers

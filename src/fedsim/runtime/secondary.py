@@ -139,7 +139,8 @@ def _blind_responder(
 ) -> BlindResponder:
     name = context.party_file.name
     terms, encoded = context.job.secondaries[name].linkage, store.encoded(table, name)
-    return BlindResponder(name, terms, encoded, store.secret, coordinator.ask)
+    spare = context.party_file.policy.max_new_records
+    return BlindResponder(name, terms, encoded, store.secret, coordinator.ask, context.folder, spare)
 
 
 def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMapping:

@@ -22,12 +22,13 @@ from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, SECRET_BYTES, derive_subkey
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import POLL, Session, log, notice_seconds, public_reason
-from fedsim.storage.files import DigestSet, atomic_write
+from fedsim.storage.files import DigestSet, NamedRows, atomic_write
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import AnyArray, Words
 
 MAX_PENDING_SHARES = 4  # of a secondary that is ahead of the primary
 LARGEST_NOISE = 8.3  # standard deviations, see normal_from_words
-STATE_FILE, NEW_RECORDS_FILE = "blind.json", "new-records"
+STATE_FILE, NEW_RECORDS_FILE, OPENED_FILE = "blind.json", "new-records", "opened-rows"
 BlindMessage = m.CandidateOffer | m.QueryOffer | m.AskCorrection | m.ShareOfTile
 Found = TypeVar("Found")
 
@@ -39,14 +40,24 @@ def changed_identifiers(party: str, list_name: str) -> PolicyError:
     return PolicyError(f"{fault}; {hint}", code="identifiers-changed")
 
 
-def find_new_records(linked: DigestSet, digests: list[bytes], limit: int, list_name: str) -> list[bytes]:
-    """Return the records that were not linked for predictions before; raise ``PolicyError`` beyond the limit."""
+def find_new_records(
+    linked: DigestSet, digests: list[bytes], limit: int, list_name: str, *, changed: int = 0
+) -> list[bytes]:
+    """Return the records that were not linked for predictions before; raise ``PolicyError`` beyond the limit.
+
+    ``changed`` counts further records that came under the name of another.
+    """
     new = linked.missing(digests)
-    if len(linked) + len(new) > limit:
-        seen = f"the coordinator has linked {len(linked):,} new records of list '{list_name}'"
-        rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
-        raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
+    if len(linked) + changed + len(new) > limit:
+        raise too_many_new_records(len(linked) + changed, limit, list_name)
     return new
+
+
+def too_many_new_records(n_linked: int, limit: int, list_name: str) -> PolicyError:
+    """Return the error for new records beyond the limit."""
+    seen = f"the coordinator has linked {n_linked:,} new records of list '{list_name}'"
+    rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
+    return PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class BlindListFacts:
     spread: float = 0.0
     queries: str = ""
     linked: bool = False
+    names: str = ""  # digest of the names of the primary's table
 
 
 @dataclass(eq=False)
@@ -100,6 +112,8 @@ class BlindDealer:
         if path.is_file():
             self.facts = BlindListFacts(**json.loads(path.read_text()))
         self._new_records = DigestSet(self.folder / NEW_RECORDS_FILE)
+        key = derive_subkey(self.secret, f"opened rows of {self.name}", SECRET_BYTES)
+        self._opened = NamedRows(self.folder / OPENED_FILE, key)
 
     @property
     def linked(self) -> bool:
@@ -167,9 +181,10 @@ class BlindDealer:
             self._count_new(names)
         else:
             self._check_unchanged("primary", self.facts.queries, offer.request)
+            self._check_unchanged("primary", self.facts.names, arrays_digest(names))
         with self._changed:
-            if not offer.new and not self.facts.queries:
-                self._store(replace(self.facts, queries=offer.request))
+            if not offer.new and not self.facts.names:
+                self._store(replace(self.facts, queries=offer.request, names=arrays_digest(names)))
             self._names = {**{k: v for k, v in self._names.items() if k == self.facts.queries}, offer.request: names}
         return m.Deal(self.facts.n_candidates, np.frombuffer(self._primary_deal(offer.request), np.uint8))
 
@@ -201,6 +216,7 @@ class BlindDealer:
         other = self._wait(session, lambda: self._shares.pop((share.request, share.first), None))
         if other.shape != share.values.shape:
             raise PeerError(f"the shares of list '{self.name}' have different sizes", code="bad-tile")
+        self._count_opened(names[tile], share.values + other)
         noise = self._noise(self.facts.spread)
         found = blind.open_tile(self._metric, (share.values, other), self.linking.k, names[tile], noise)
         if share.request == self.facts.queries and not self.linked:
@@ -226,7 +242,21 @@ class BlindDealer:
         """Count new records before they are linked: a record asked again gets the same answer and counts once."""
         digests = [name.tobytes().ljust(16, b"\0") for name in names]
         with self._changed:
-            self._new_records.add(find_new_records(self._new_records, digests, self.max_new_records, self.name))
+            facts, changed = (digests, self.max_new_records, self.name), self._opened.n_changed
+            self._new_records.add(find_new_records(self._new_records, *facts, changed=changed))
+
+    def _count_opened(self, names: Words, total: AnyArray) -> None:
+        """Count rows that differ from the first one of their name as new records, before anything of them is returned.
+
+        The primary chooses the names. A record that is asked about again has the same order and shift, and so the same
+        row; another record under its name has not, and would get the noise of the first.
+        """
+        rows = [(name.tobytes(), row.tobytes()) for name, row in zip(names, total, strict=True)]
+        with self._changed:
+            spare = self.max_new_records - len(self._new_records)
+            if not self._opened.add(rows, spare):
+                n_linked = len(self._new_records) + self._opened.n_changed
+                raise too_many_new_records(n_linked, self.max_new_records, self.name)
 
     def _noise(self, spread: float) -> blind.BlindNoise | None:
         """Return the noise that the terms require, scaled by the secondary's spread."""

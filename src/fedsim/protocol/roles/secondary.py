@@ -168,9 +168,25 @@ class RequestCounter:
         self._add(self._asked if training else self._inferred, [digest], limit, f"{peer} requested {what}", sync=False)
 
     def count_records(self, peer: m.Party, records: Words) -> None:
-        """Count the new records of a prediction."""
-        digests = [record.tobytes().ljust(16, b"\0") for record in np.unique(records)]
-        self._add(self._predicted, digests, self.limits.new_records, f"{peer} requested predictions of new records")
+        """Count the new records of a prediction, which the coordinator named."""
+        self._count_new(peer, [record.tobytes().ljust(16, b"\0") for record in np.unique(records)])
+
+    def count_named(self, peer: m.Party, request: str, records: Words, changed: int) -> None:
+        """Count new records that the primary named: each once per request, because the name alone binds nothing.
+
+        ``changed`` records came under the name of another one of the same request.
+        """
+        parts = (request.encode() + record.tobytes() for record in np.unique(records))
+        self._count_new(peer, [blake2b(part, digest_size=16).digest() for part in parts], changed)
+
+    def _count_new(self, peer: m.Party, digests: list[bytes], changed: int = 0) -> None:
+        limit = self.limits.new_records - changed
+        self._add(self._predicted, digests, limit, f"{peer} requested predictions of new records")
+
+    @property
+    def spare_records(self) -> int:
+        """How many further new records may be asked about."""
+        return self.limits.new_records - len(self._predicted)
 
     @staticmethod
     def _add(known: DigestSet, digests: list[bytes], limit: int, request: str, *, sync: bool = True) -> None:
@@ -253,7 +269,8 @@ class SecondaryResponder:
         if self._training:
             raise PeerError(f"{session.peer} sent '{message.kind}' during training", code="new-in-training")
         if isinstance(message, m.BlindBegin) and message.new:  # before distances are computed
-            self.requests.count_records(session.peer, message.records)
+            self.requests.count_named(session.peer, message.request, message.records, blind.changed_rows)
+        blind.spare_records = self.requests.spare_records
         reply = blind.reply(session, message)
         if isinstance(reply, m.ClassMembers):
             again = blind.begun is not None and not blind.begun.new

@@ -98,6 +98,44 @@ def test_new_records_are_limited_and_a_known_one_is_free(tmp_path):
         dealer.offer_queries(offer_of(table(2, 7), new=True))
 
 
+def open_rows(dealer, request, total):
+    """Open a tile whose shares add up to ``total``."""
+    session, nothing = session_of(NOTARY, CITY), np.zeros_like(total)
+    dealer.add_share(m.ShareOfTile("rentals", request, 0, values=nothing))
+    return dealer.open(session, m.ShareOfTile("rentals", request, 0, values=total), lambda done, total: None)
+
+
+def test_another_record_under_a_known_name_counts_as_a_new_one_and_the_same_is_free(tmp_path):
+    link_blindly(tmp_path, TABLES, LINKING)
+    dealer = blind_coordinator(tmp_path, LINKING, 64, new_records=5)._dealers["rentals"]
+    names, total = np.arange(4, dtype=np.uint64), np.arange(80, dtype=np.uint16).reshape(4, 20)
+    other, third = total + np.uint16([[0], [0], [0], [1]]), total + np.uint16([[0], [0], [0], [2]])
+    for request in ("one", "two"):
+        dealer.offer_queries(m.QueryOffer("rentals", request, True, records=names))
+    for request, rows in (("one", total), ("one", total), ("two", total), ("two", other), ("one", other)):
+        dealer.offer_queries(m.QueryOffer("rentals", request, True, records=names))
+        open_rows(dealer, request, rows)
+    with raises(PolicyError, "too-many-new-records", limit=5):
+        open_rows(dealer, "one", third)
+    with raises(PolicyError, "too-many-new-records", limit=5):
+        dealer.offer_queries(m.QueryOffer("rentals", "three", True, records=np.array([9], np.uint64)))
+    again = blind_coordinator(tmp_path, LINKING, 64, new_records=5)._dealers["rentals"]
+    again.offer_queries(m.QueryOffer("rentals", "one", True, records=names))
+    with raises(PolicyError, "too-many-new-records", limit=5):
+        open_rows(again, "one", third)
+
+
+def test_records_of_training_cannot_be_replaced_by_others(tmp_path):
+    link_blindly(tmp_path, TABLES, LINKING)
+    dealer = blind_coordinator(tmp_path, LINKING, 64, new_records=5)._dealers["rentals"]
+    offer = offer_of(TABLES[0])
+    with raises(PolicyError, "identifiers-changed"):
+        dealer.offer_queries(m.QueryOffer("rentals", offer.request, False, records=offer.records + np.uint64(1)))
+    dealer.offer_queries(offer)
+    with raises(PolicyError, "too-many-new-records", limit=5):
+        open_rows(dealer, offer.request, np.zeros((30, 20), np.uint16))
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -214,6 +252,41 @@ def test_after_training_a_primary_may_name_its_own_rows_again_and_others_for_new
     further = ask_members(secondary, [0, 2], new=True, records=np.arange(4, dtype=np.uint64))
     assert secondary.order.find(np.union1d(rows, further))[0].tolist()
     assert len(shown) == 2
+
+
+def test_a_secondary_counts_the_same_names_in_another_request_again_and_a_repeated_request_once():
+    secondary, session = serving(RowMapping.without_links(20, 3), []), session_of(RENTALS, CITY)
+    names = np.arange(3, dtype=np.uint64)
+    for _ in range(3):
+        secondary._reply(session, Envelope(begin(new=True, request="one", records=names)))
+    with raises(PeerError, "over-limit"):
+        secondary._reply(session, Envelope(begin(new=True, request="two", records=names)))
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_secondary_counts_other_rows_under_the_same_names_and_repeated_ones_once(new):
+    secondary, session = serving(RowMapping.without_links(20, 3), []), session_of(RENTALS, CITY)
+    rows = np.arange(192, dtype=np.uint16).reshape(3, 64)
+    spare = 1 if new else 4  # of four new records
+    secondary._reply(session, Envelope(begin(new=new)))
+    for change in range(spare + 1):
+        for _ in range(2):
+            rows[0, 0] = change
+            secondary._reply(session, Envelope(m.MaskedTile(0, values=rows.copy())))
+    rows[0, 0] += 1
+    with raises(PeerError, "over-limit"):
+        secondary._reply(session, Envelope(m.MaskedTile(0, values=rows)))
+    with raises(PeerError, "over-limit"):
+        secondary._reply(session, Envelope(begin(new=True, request="two", records=np.arange(1, dtype=np.uint64))))
+
+
+def test_a_secondary_refuses_another_table_of_training_records():
+    secondary, session = responder(), session_of(RENTALS, CITY)
+    secondary.reply(session, begin())
+    secondary.reply(session, begin(occasion="another deal"))
+    for change in ({"request": "other"}, {"records": np.arange(1, 4, dtype=np.uint64)}, {"n_trained": 2}):
+        with raises(PeerError, "identifiers-changed"):
+            secondary.reply(session, begin(**change))
 
 
 def test_a_secondary_counts_new_records_before_any_distance_is_computed():
