@@ -104,6 +104,18 @@ def test_small_tiles_give_the_links_of_a_single_one(monkeypatch):
     assert again.vectors.tobytes() == whole.vectors.tobytes()
 
 
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 60), st.integers(-2, 42), st.integers(0, 42))
+def test_a_tile_is_recognised_without_listing_all(n_queries, n_candidates, tile_pairs, first, length):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blind, "TILE_PAIRS", tile_pairs)
+        every, tile = list(blind.tiles(n_queries, n_candidates)), slice(first, first + length)
+        assert blind.is_tile(tile, n_queries, n_candidates) == (tile in every)
+        assert all(blind.is_tile(one, n_queries, n_candidates) for one in every)
+        patch.setattr(blind, "VECTORS_PER_BLOCK", tile_pairs)
+        blocks = {block.start: block for block in blind.vector_blocks(n_queries)}
+        assert blind.vector_block(first, n_queries) == blocks.get(first)
+
+
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.sampled_from(["<u2", "<u4", "<u8"]), st.integers(1, 40))
 def test_products_of_the_ring_are_those_of_whole_numbers(seed, dtype, dimensions):

@@ -279,6 +279,13 @@ def tiles(n_queries: int, n_candidates: int) -> Iterator[slice]:
     return (slice(first, min(first + step, n_queries)) for first in range(0, n_queries, step))
 
 
+def is_tile(rows: slice, n_queries: int, n_candidates: int) -> bool:
+    """Return whether these rows are one of the :func:`tiles`."""
+    step = tile_rows(n_candidates)
+    first: int = rows.start
+    return 0 <= first < n_queries and first % step == 0 and bool(rows.stop == min(first + step, n_queries))
+
+
 def query_masks(deal: bytes, tile: slice, metric: BlindMetric, dimensions: int) -> AnyArray:
     """Return U of a tile, (r, d), from what the coordinator dealt to the primary."""
     shape = (tile.stop - tile.start, dimensions)
@@ -309,6 +316,13 @@ def vector_blocks(n_candidates: int) -> Iterator[slice]:
     """Yield the blocks in which B - V is sent."""
     steps = range(0, n_candidates, VECTORS_PER_BLOCK)
     return (slice(first, min(first + VECTORS_PER_BLOCK, n_candidates)) for first in steps)
+
+
+def vector_block(first: int, n_candidates: int) -> slice | None:
+    """Return the block that begins with a row, or None if none does."""
+    if not 0 <= first < n_candidates or first % VECTORS_PER_BLOCK:
+        return None
+    return slice(first, min(first + VECTORS_PER_BLOCK, n_candidates))
 
 
 def column_permutations(seed: bytes, names: Words, n_candidates: int) -> Integers:

@@ -190,7 +190,7 @@ class BlindDealer:
 
     def correct(self, ask: m.AskCorrection) -> m.Correction:
         """Return the correction of a tile for the secondary."""
-        if not self.facts.candidates or ask.n_rows > blind.tile_rows(self.facts.n_candidates):
+        if not self.facts.candidates or not 0 < ask.n_rows <= blind.tile_rows(self.facts.n_candidates):
             raise PeerError(f"secondary '{self.name}' requested a tile too early, or too large a one", code="bad-tile")
         deal, tile = self._primary_deal(ask.request), slice(ask.first, ask.first + ask.n_rows)
         return m.Correction(blind.correction(deal, tile, self._metric, self._candidate_masks()))
@@ -211,7 +211,7 @@ class BlindDealer:
             raise PeerError("the primary sent a share of a request that it did not announce", code="bad-tile")
         self._check_share(share)
         tile = slice(share.first, share.first + len(share.values))
-        if tile not in list(blind.tiles(len(names), self.facts.n_candidates)):
+        if not blind.is_tile(tile, len(names), self.facts.n_candidates):
             raise PeerError("the primary sent a share of rows that are no tile", code="bad-tile")
         other = self._wait(session, lambda: self._shares.pop((share.request, share.first), None))
         if other.shape != share.values.shape:

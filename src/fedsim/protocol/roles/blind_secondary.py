@@ -122,7 +122,7 @@ class BlindResponder:
 
     def _masked_vectors(self, session: Session, first: int) -> m.MaskedVectors:
         vectors = self.candidates.vectors
-        block = next((block for block in blind.vector_blocks(len(vectors)) if block.start == first), None)
+        block = blind.vector_block(first, len(vectors))
         if block is None:
             raise PeerError(f"{session.peer} requested vectors that are no block", code="bad-tile")
         masks = blind.candidate_masks(self._deal, block, self._metric, vectors.rows.shape[1])
@@ -131,7 +131,7 @@ class BlindResponder:
     def _share_tile(self, session: Session, begun: m.BlindBegin, message: m.MaskedTile) -> m.Done:
         vectors, values = self.candidates.vectors, message.values
         tile = slice(message.first, message.first + len(values))
-        fits = tile in list(blind.tiles(len(begun.records), len(vectors)))
+        fits = blind.is_tile(tile, len(begun.records), len(vectors))
         if not fits or values.dtype != self._metric.ring or values.shape[1] != vectors.rows.shape[1]:
             raise PeerError(f"{session.peer} sent rows that are no tile", code="bad-tile")
         seed, size = begun.common.tobytes(), len(vectors)

@@ -142,6 +142,7 @@ def test_records_of_training_cannot_be_replaced_by_others(tmp_path):
         m.Candidates("rentals", "ab", 64, bits=TABLES[1].bits),
         m.Offer("rentals", "digest", ""),
         m.AskCorrection("rentals", "request", 0, 10**9),
+        m.AskCorrection("rentals", "request", 0, -1),
         m.ShareOfTile("rentals", "request", 0, values=np.zeros((2, 7), np.uint16)),
         m.ShareOfTile("rentals", "request", 0, values=np.zeros((2, 20), np.uint64)),
     ],
