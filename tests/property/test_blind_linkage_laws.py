@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -51,7 +52,7 @@ def link_blindly(
         dealt = blind.correction(DEAL_P, tile, metric, masks)
         product = blind.secondary_product(theirs.vectors, hidden)
         right = blind.secondary_share(theirs.vectors, product, dealt, ours.vectors.ones[tile], secrets)
-        masked = theirs.vectors.rows - masks
+        masked = theirs.vectors.rows[:] - masks
         left = blind.primary_share(ours.vectors, tile, DEAL_P, masked, theirs.vectors.ones, secrets, shifts)
         opened = blind.open_tile(metric, (left, right), linking.k, ours.names[tile], noise)
         ones = ours.vectors.ones[tile], theirs.vectors.ones
@@ -143,6 +144,28 @@ def test_the_coordinator_opens_the_same_for_tables_that_differ_by_a_secret_patte
     moved = [EncodedTable(table.bits ^ pattern, 128, "") for table in (left, right)]
     views = [np.sort(blind.opened_view(*pair, "hamming"), axis=0) for pair in ((left, right), moved)]
     assert np.array_equal(*views)
+
+
+def test_filters_are_held_packed_and_unpacked_in_parts():
+    filters = EncodedTable(np.random.default_rng(0).integers(0, 256, (20_000, 64), np.uint8), 512, "ab")
+    metric = blind.blind_metric("hamming", 512)
+    tracemalloc.start()
+    vectors = blind.blind_candidates(filters, metric, SECONDARY, "list").vectors
+    product = blind.secondary_product(vectors, vectors.rows[:3])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < filters.bits.nbytes * 16  # with a number for each bit: 16 times that alone
+    assert np.array_equal(vectors.squares, vectors.rows[:].sum(axis=1))
+    assert np.array_equal(product[:, 7], (vectors.rows[:3] * vectors.rows[7:8]).sum(axis=1))
+
+
+def test_masks_beyond_the_limit_of_memory_lie_in_a_file(tmp_path, monkeypatch):
+    metric = blind.blind_metric("hamming", 64)
+    whole = blind.all_candidate_masks(DEAL_S, 30, metric, 64, tmp_path)
+    monkeypatch.setattr("fedsim.storage.tensor_file.MAPPED_BYTES", 1)
+    mapped = blind.all_candidate_masks(DEAL_S, 30, metric, 64, tmp_path)
+    assert (type(whole), type(mapped)) == (np.ndarray, np.memmap)
+    assert np.array_equal(whole, mapped)
 
 
 def test_every_row_is_shuffled_in_its_own_way():

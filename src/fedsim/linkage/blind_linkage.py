@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ from fedsim.privacy.keyed_prng import (
 )
 from fedsim.privacy.pair_noise import hash_rows, normal_from_words
 from fedsim.registry import METRICS
+from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import POSITION_DTYPE, AnyArray, EncodedTable, Flags, Floats, Integers, Integers32, Scale, Words
 
 TILE_PAIRS = 1 << 21  # pairs whose distances are opened at once: 4 to 16 MB in each message
@@ -83,11 +85,11 @@ class BlindMetric:
         """Whether both parties must know how many ones the filters have."""
         return self.name == "dice"
 
-    def vectors(self, table: EncodedTable) -> AnyArray:
-        """Return the records as vectors of the ring, (n, d)."""
+    def vectors(self, table: EncodedTable) -> "AnyArray | FilterRows":
+        """Return the records as vectors of the ring, (n, d); filters are unpacked where they are used."""
         if self.name == "position":
             return np.ascontiguousarray(table.bits).view(POSITION_DTYPE).astype(np.int64).astype(self.ring)
-        return np.unpackbits(table.bits, axis=1, count=table.n_bits).astype(self.ring)
+        return FilterRows(table, self.ring)
 
     def share(self, product: AnyArray, squares: AnyArray, ones: Integers | None) -> AnyArray:
         """Turn a share of A B' into one of the values; ``squares`` are the squared lengths that its holder knows.
@@ -142,12 +144,36 @@ def blind_metric(name: str, n_bits: int) -> BlindMetric:
     return BlindMetric(name, ring, delivered, 2 * n_bits if name == "dice" else 0)
 
 
+@dataclass(frozen=True, eq=False)
+class FilterRows:
+    """Filters as vectors with a number for every bit, which would take 16 or 32 times the memory of the filters."""
+
+    table: EncodedTable
+    dtype: np.dtype[np.unsignedinteger]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Records and bits."""
+        return len(self.table), self.table.n_bits
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, part: slice) -> AnyArray:
+        return np.unpackbits(self.table.bits[part], axis=1, count=self.table.n_bits).astype(self.dtype)
+
+    @property
+    def squares(self) -> AnyArray:
+        """The squared lengths: the ones of every filter, (n,)."""
+        return np.asarray(np.bitwise_count(self.table.bits).sum(axis=1, dtype=self.dtype))
+
+
 def dice_weights(ones: Integers) -> Integers:
     """Return 2**26 / ones, rounded; two empty filters have nothing to weigh."""
     return np.where(ones > 0, np.rint(2.0**DICE_BITS / np.maximum(ones, 1)), 0).astype(np.int64)
 
 
-def ring_product(left: AnyArray, right: AnyArray) -> AnyArray:
+def ring_product(left: AnyArray, right: AnyArray | FilterRows) -> AnyArray:
     """Return left right' modulo the size of the type, (r, d) x (m, d) -> (r, m).
 
     Long vectors are cut into limbs of 16 bits, whose products are exact in float64: with d up to 2**21 no sum exceeds
@@ -158,6 +184,7 @@ def ring_product(left: AnyArray, right: AnyArray) -> AnyArray:
     """
     out = np.zeros((len(left), len(right)), left.dtype)
     if left.dtype.itemsize == 8:  # positions have few axes
+        right = right[:]
         for axis in range(left.shape[1]):
             out += left[:, axis, None] * right[None, :, axis]
         return out
@@ -187,11 +214,13 @@ class BlindVectors:
     """Distinct records as vectors, and their squared lengths: the number of ones of a filter."""
 
     metric: BlindMetric
-    rows: AnyArray  # (n, d)
+    rows: AnyArray | FilterRows  # (n, d)
 
     @cached_property
     def squares(self) -> AnyArray:
         """The squared lengths in the ring, (n,)."""
+        if isinstance(self.rows, FilterRows):
+            return self.rows.squares
         return np.asarray(np.einsum("nd,nd->n", self.rows, self.rows))  # no second copy of all rows
 
     @property
@@ -304,9 +333,11 @@ def candidate_masks(deal: bytes, block: slice, metric: BlindMetric, dimensions: 
     return random_array(deal, f"masks of rows {block.start} to {block.stop}", shape, metric.ring)
 
 
-def all_candidate_masks(deal: bytes, n_candidates: int, metric: BlindMetric, dimensions: int) -> AnyArray:
-    """Return V, (m, d)."""
-    masks = np.empty((n_candidates, dimensions), metric.ring)
+def all_candidate_masks(
+    deal: bytes, n_candidates: int, metric: BlindMetric, dimensions: int, folder: Path | None = None
+) -> AnyArray:
+    """Return V, (m, d); if it is large and there is a folder, in a file there."""
+    masks = scratch_array((n_candidates, dimensions), metric.ring, folder)
     for block in vector_blocks(n_candidates):
         masks[block] = candidate_masks(deal, block, metric, dimensions)
     return masks

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
 from fedsim.registry import METRICS
+from fedsim.storage.tensor_file import MAPPED_BYTES
 from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
@@ -269,7 +270,8 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
     pairs = max(partners.records * partners.k for partners in work.lists)
     memory = FILTER_COPIES * filters + PAIR_BYTES * pairs
     if job.protection.blind:
-        memory = BLIND_TILE_BYTES + max(each.candidates * each.vector_bytes for each in work.lists)
+        vectors = max(each.candidates * each.vector_bytes for each in work.lists)
+        memory = BLIND_TILE_BYTES + min(vectors, MAPPED_BYTES)
     trips = round_trips(work)
     seconds = (link.seconds(n_bytes, trips) for n_bytes in (training.least, training.expected, training.most))
     return CostEstimate(
@@ -448,8 +450,9 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
     for partners in work.lists:
         links = 8 * partners.records * partners.k
         candidates = partners.candidates * (partners.filter_bytes + ROW_BYTES)
-        need[job.coordinator.name] += 0 if partners.blind else links + candidates
-        need[job.primary.name] += links + partners.records * partners.filter_bytes
+        masked = partners.candidates * partners.vector_bytes if partners.blind else 0
+        need[job.coordinator.name] += masked if partners.blind else links + candidates
+        need[job.primary.name] += links + partners.records * partners.filter_bytes + masked
         weights = secondary_weights(work.sizes, partners)
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * weights
     need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * work.members * member_weights(work)

@@ -40,7 +40,8 @@ def load_or_link_blindly(
     store, (coordinator, secondary) = RunStore(context.folder, context.job), peers
     path = _links_path(context.folder, party.name)
     tiles, terms = path.with_suffix(""), context.job.secondaries[party.name].linkage
-    request = BlindRequest(party.name, terms, encoded, store.secret, counted, folder=tiles)
+    cache = VectorCache(context.folder)
+    request = BlindRequest(party.name, terms, encoded, store.secret, counted, folder=tiles, cache=cache)
     coordinator.ask(request.offer)  # refuses a changed table
     with suppress(FileError):
         if _load_facts(path)["digest"] == request.digest and path.is_file():

@@ -156,7 +156,7 @@ class Predictor:
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
         self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
-        self._vectors: dict[str, VectorCache] = defaultdict(VectorCache)
+        self._vectors: dict[str, VectorCache] = defaultdict(lambda: VectorCache(self.context.folder))
         self._drift = None
         bins = self._trained.facts.get("drift")  # models of earlier releases have none
         if context.telemetry and bins:

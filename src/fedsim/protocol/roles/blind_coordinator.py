@@ -283,8 +283,8 @@ class BlindDealer:
     def _candidate_masks(self) -> AnyArray:
         known, size = self.facts.candidates, self.facts.n_candidates
         if self._masks[0] != known:
-            masks = blind.all_candidate_masks(self._secondary_deal, size, self._metric, self._dimensions)
-            self._masks = known, masks
+            facts = self._secondary_deal, size, self._metric, self._dimensions
+            self._masks = known, blind.all_candidate_masks(*facts, self.folder)
         return self._masks[1]
 
     def _store(self, facts: BlindListFacts) -> None:

@@ -21,7 +21,7 @@ from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import Session
-from fedsim.storage.tensor_file import Tensors, arrays_digest, load_tensors, save_tensors
+from fedsim.storage.tensor_file import Tensors, arrays_digest, load_tensors, save_tensors, scratch_array
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers, Integers32
 
 TILES_AHEAD = 2  # on their way at the same time, so that all parties compute
@@ -41,6 +41,7 @@ class BlindPartners(NamedTuple):
 class VectorCache:
     """B - V of a secondary for several requests; its masks stay the same until one of both peers is restarted."""
 
+    folder: Path | None = None  # where large vectors are stored; None keeps them in memory
     sessions: tuple[Session, Session] | None = None
     masked: AnyArray | None = None  # (m, d)
 
@@ -154,7 +155,8 @@ class BlindRequest:
         return _Exchange(coordinator, secondary, deal, occasion, ready, self.cache.masked)
 
     def _fetch_vectors(self, secondary: Session, size: int) -> AnyArray:
-        masked = np.empty((size, self._queries.vectors.rows.shape[1]), self._metric.ring)
+        shape = size, self._queries.vectors.rows.shape[1]
+        masked = scratch_array(shape, self._metric.ring, self.cache.folder)
         for block in blind.vector_blocks(size):
             values = secondary.call(m.AskVectors(block.start), m.MaskedVectors).values
             if values.shape != masked[block].shape or values.dtype != masked.dtype:
