@@ -215,6 +215,9 @@ def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
         f"this primary over all jobs: up to {policy.max_jobs:,} jobs (max_jobs), {policy.max_total_epochs:,} epochs "
         f"(max_total_epochs), {policy.max_studies:,} comparison runs (max_studies), {records} records (max_records)"
     )
+    if policy.max_record_uses is not None:
+        what = "prediction requests" if blind else "new records"
+        yield f"each record is used for up to {policy.max_record_uses:,} {what}, over all jobs (max_record_uses)"
 
 
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:

@@ -193,6 +193,10 @@ class Policy(ConfigSection):
     max_records: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=5000)
     """Secondary only: number of its records that may be linked to records of one primary, over all jobs and
     predictions. Default: all."""
+    max_record_uses: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=100)
+    """Secondary only: number of new records of one primary to which predictions may link any one of its records, over
+    all jobs; under a blind coordinator, which hides who is linked to whom, number of prediction requests. A record that
+    many others are linked to can be located from all of them together. Default: any number."""
     max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
     """Secondary only: a training that resumes repeats the steps since its last checkpoint, which shows nothing new as
     long as the same numbers return. Steps for so many epochs may differ, as after a move to another machine."""
@@ -392,7 +396,7 @@ _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
 }
 _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
-    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_repeated_epochs")
+    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses", "max_repeated_epochs")
 }
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,16 +17,21 @@ from fedsim.runs.run_folder import make_private_folder
 from fedsim.storage.files import DigestSet, atomic_write
 
 BUDGET_FORMAT = "fedsim budget 1"
+HALF_DIGEST = 8  # bytes of a digest of 16, which holds two of them
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Epochs of every job by its hash, and comparison runs with their epochs; ``records`` counts distinct records."""
+    """Epochs of every job by its hash, and comparison runs with their epochs; ``records`` counts distinct records.
+
+    ``most_uses`` is how often predictions have used the record that they used most, if the policy limits that.
+    """
 
     jobs: Mapping[str, int] = field(default_factory=dict)
     studies: int = 0
     study_epochs: int = 0
     records: int = 0
+    most_uses: int = 0
 
     @property
     def epochs(self) -> int:
@@ -53,7 +59,7 @@ class PrimaryBudget:
         try:
             facts: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {"format": BUDGET_FORMAT}
             known, spent = facts.pop("format") == BUDGET_FORMAT, Spending(**facts)
-            counts = (spent.studies, spent.study_epochs, spent.records, *spent.jobs.values())
+            counts = (spent.studies, spent.study_epochs, spent.records, spent.most_uses, *spent.jobs.values())
             if known and all(isinstance(count, int) and count >= 0 for count in counts):
                 return spent
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -86,6 +92,20 @@ class PrimaryBudget:
                 self._check("max_records", len(known) + len(new), self.policy.max_records)
             known.add(new)
             return self._spend(spent, records=len(known)) if new else spent
+
+    def charge_uses(self, uses: Iterable[tuple[bytes, bytes]]) -> Spending:
+        """Charge uses of records by predictions, given as digests of record and use; each pair is charged once."""
+        with self._locked():
+            known, spent = DigestSet(self.folder / "uses"), self.read()
+            new = known.missing(record[:HALF_DIGEST] + use[:HALF_DIGEST] for record, use in uses)
+            if not new:
+                return spent
+            used = Counter(entry[:HALF_DIGEST] for entry in (*known, *new))
+            if self.policy.max_record_uses is not None:
+                most = max(used[entry[:HALF_DIGEST]] for entry in new)
+                self._check("max_record_uses", most, self.policy.max_record_uses)
+            known.add(new)
+            return self._spend(spent, most_uses=max(used.values()))
 
     def _spend(self, spent: Spending, **changes: Any) -> Spending:
         after = Spending(**{**asdict(spent), **changes})

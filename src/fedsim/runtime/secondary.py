@@ -37,7 +37,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, softwar
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
-from fedsim.types import Floats32, Integers32, training_length
+from fedsim.types import Floats32, Integers32, Words, training_length
 
 log = logging.getLogger("fedsim.parties")
 
@@ -212,15 +212,32 @@ class _ShownRecords:
 
     def __post_init__(self) -> None:
         self._charged = np.zeros(len(self.digests), dtype=bool)
+        self._used: set[tuple[int, int]] = set()
 
     def add(self, rows: Integers32) -> None:
         """Charge rows that are linked to records of the primary; raise ``PolicyError`` beyond the owner's limit."""
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.digests)):
-            raise PeerError("the coordinator linked rows that do not exist", code="bad-rows")
+        self._check(rows)
         new = np.unique(rows[~self._charged[rows]])
         if len(new):
             _record_spending(self.context, self.budget.charge_records(self.digests[row] for row in new))
             self._charged[new] = True
+
+    def add_uses(self, rows: Integers32, uses: Words) -> None:
+        """Charge the use of rows by new records, or by requests; raise ``PolicyError`` beyond the owner's limit."""
+        if self.budget.policy.max_record_uses is None:
+            return
+        self._check(rows)
+        pairs = set(zip(rows.tolist(), uses.tolist(), strict=True)) - self._used
+        if pairs:
+            job = self.context.job.hash.encode()  # another job draws its noise anew
+            hashes = {use: blake2b(job + use.to_bytes(8), digest_size=16).digest() for _, use in pairs}
+            spent = self.budget.charge_uses((self.digests[row], hashes[use]) for row, use in pairs)
+            _record_spending(self.context, spent)
+            self._used |= pairs
+
+    def _check(self, rows: Integers32) -> None:
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.digests)):
+            raise PeerError("the coordinator linked rows that do not exist", code="bad-rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +267,7 @@ class _SecondaryWorker:
             load_trained=partial(self._load_trained, config),
             finish=self._finish,
             on_new_rows=self.shown.add,
+            on_uses=self.shown.add_uses,
             on_farewell=self._mark_ended,
             form=cut_layer.wire_format(job.training.wire, job.protection.gradient_noise),
             noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
@@ -342,6 +360,8 @@ def _earlier_model(context: PartyContext, spent: Spending) -> tuple[party_model.
 
 def _record_spending(context: PartyContext, spent: Spending) -> None:
     counts = {"jobs": len(spent.jobs), "studies": spent.studies, "epochs": spent.epochs, "records": spent.records}
+    if context.party_file.policy.max_record_uses is not None:
+        counts["most uses of a record"] = spent.most_uses
     context.connection.record_event("budget", {"primary": context.job.primary.name, **counts})
 
 

@@ -61,6 +61,17 @@ def test_a_record_counts_once_over_all_jobs(budget):
     assert budget.read().records == 4
 
 
+def test_a_record_is_used_by_so_many_new_records_over_all_jobs_and_each_counts_once(budget):
+    limited = replace(budget, policy=Policy.model_validate({"max_record_uses": 2}))
+    for _ in range(3):
+        spent = limited.charge_uses([(digest(1), digest(7)), (digest(2), digest(7)), (digest(1), digest(8))])
+    assert spent.most_uses == limited.read().most_uses == 2
+    assert limited.charge_uses([(digest(2), digest(9))]).most_uses == 2
+    with raises(PolicyError, "over-budget", rule="max_record_uses", limit=2):
+        limited.charge_uses([(digest(3), digest(9)), (digest(1), digest(9))])
+    assert limited.charge_uses([(digest(3), digest(9))]).most_uses == 2  # nothing was charged by what was refused
+
+
 def test_primaries_have_budgets_of_their_own_that_only_the_owner_reads(budget):
     budget.charge_study(1)
     assert replace(budget, folder=budget.folder.with_name("village")).read() == Spending()

@@ -19,6 +19,7 @@ from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
+from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import SERVING_STAGE, open_audit_log, read_audit_log
@@ -313,6 +314,24 @@ def test_a_blind_coordinator_counts_new_records_once_and_refuses_too_many(world)
     with raises(PeerError, "not-linked"):
         predictor.predict(shifted)
     assert predictor.predict(shifted[:3]).values == first
+
+
+USED_ONCE = {"rentals": {"max_tau = 0.05": "max_tau = 0.05\nmax_record_uses = 1"}}
+USED_ONCE_BLIND = BLIND | {"rentals": {"max_tau = 0.05": "min_sigma = 0.4\nmax_record_uses = 1"}}
+
+
+@pytest.mark.parametrize("world", [USED_ONCE, USED_ONCE_BLIND], indirect=True, ids=["plain", "blind"])
+def test_a_secondary_limits_how_often_predictions_use_one_of_its_records(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    first = predictor.predict(world.records[:1]).values
+    assert predictor.predict(world.records[:1]).values == first
+    with pytest.raises(PeerError):
+        predictor.predict(world.records[:1].with_columns(lat=pl.col("lat") + 0.003))
+    spent = PrimaryBudget.of(world.files["rentals"], "city").read()
+    assert spent.most_uses == 1
+    entries = read_audit_log(open_audit_log(world.files["rentals"]).path)
+    assert [entry.facts for entry in entries if entry.what == "budget"][-1]["most uses of a record"] == 1
 
 
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):

@@ -202,8 +202,9 @@ class SecondaryResponder:
     """Answers the primary.
 
     ``start`` builds a new network as a Begin requests, ``load_trained`` loads the saved one, ``finish`` saves one,
-    ``on_new_rows`` may refuse to show rows that new records are linked to, by a ``PolicyError``, and ``on_farewell``
-    runs when the primary is done.
+    ``on_new_rows`` may refuse to show rows that new records are linked to, by a ``PolicyError``; so may ``on_uses``,
+    which gets the same rows with the hash of the new record, or of the request if the coordinator is blind.
+    ``on_farewell`` runs when the primary is done.
     """
 
     width: int
@@ -216,6 +217,7 @@ class SecondaryResponder:
     on_farewell: Callable[[], None]
     form: cut_layer.WireFormat
     noise: cut_layer.CutNoise | None = None
+    on_uses: Callable[[Integers32, Words], None] = lambda rows, uses: None
     sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
     blind: BlindResponder | None = None  # links records if the coordinator is blind
     embedding: Tensor | None = None  # of every row, which the primary may request once beside the activations
@@ -278,13 +280,17 @@ class SecondaryResponder:
                 fault = f"{session.peer} named other rows than those that its training records are linked to"
                 raise PeerError(fault, code="bad-rows")
             order = add_members(self.order, blind, reply)
-            self._show_rows(order.rows[reply.rows])
+            rows, use = order.rows[reply.rows], "" if again or blind.begun is None else blind.begun.request
+            name = np.frombuffer(blake2b(use.encode(), digest_size=8).digest(), np.uint64)
+            self._show_rows(rows, np.repeat(name, len(rows)) if use else None)
             self.order = order
         return reply
 
-    def _show_rows(self, rows: Integers32) -> None:
-        """Count rows that may be requested from now on; the owner's limit refuses the primary."""
+    def _show_rows(self, rows: Integers32, uses: Words | None) -> None:
+        """Count rows that may be requested from now on, and who uses them; the owner's limits refuse the primary."""
         try:
+            if uses is not None:
+                self.on_uses(rows, uses)
             self.on_new_rows(rows)
         except PolicyError as error:
             raise PeerError(str(error), code=error.code) from error
@@ -346,7 +352,7 @@ class SecondaryResponder:
             fault = f"{session.peer} requested rows that are not linked to its records, or a row twice"
             raise PeerError(fault, code="bad-rows") from None
         self.requests.count_records(session.peer, links.records)
-        self._show_rows(links.rows)
+        self._show_rows(links.rows, np.repeat(links.records, len(links.rows) // max(1, len(links.records))))
         return found
 
     def _check_step(self, session: Session, party: LocalSecondary, message: m.Ask) -> None:

@@ -255,6 +255,16 @@ def test_after_training_a_primary_may_name_its_own_rows_again_and_others_for_new
     assert len(shown) == 2
 
 
+def test_under_a_blind_coordinator_the_use_of_rows_is_counted_by_request_of_new_records():
+    secondary, told = serving(RowMapping.without_links(20, 3), []), []
+    secondary.on_uses = lambda rows, uses: told.append((len(rows), set(uses.tolist())))
+    one = np.arange(1, dtype=np.uint64)
+    for request in ("one", "two", "one"):
+        ask_members(secondary, [0, 2], new=True, request=request, records=one)
+    assert [n for n, _ in told] == [2, 2, 2]
+    assert told[0] == told[2] != told[1]
+
+
 def test_a_secondary_counts_the_same_names_in_another_request_again_and_a_repeated_request_once():
     secondary, session = serving(RowMapping.without_links(20, 3), []), session_of(RENTALS, CITY)
     names = np.arange(3, dtype=np.uint64)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from error_fixtures import raises
-from fedsim.errors import FedSimError, PeerError
+from fedsim.errors import FedSimError, PeerError, PolicyError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import CutNoise, wire_format
 from fedsim.protocol.messages import (
@@ -366,6 +366,22 @@ def test_a_record_asked_again_in_other_company_or_order_gets_the_same_noise(tmp_
         samples += [predicted(hear, [1, 0], sealed_links(901, other))[::-1]]
     assert np.ptp(np.array(samples), axis=0).max() == 0
     assert not np.allclose(alone[0], predicted(hear, [0], sealed_links(902))[0])  # another link to the same row
+
+
+def test_the_owner_is_told_which_new_record_uses_each_row_and_may_refuse(tmp_path):
+    hear, told = Heard(tmp_path), []
+    hear.role.on_uses = lambda rows, uses: told.extend(zip(rows.tolist(), uses.tolist(), strict=True))
+    hear.meet()
+    predicted(hear, [0, 1], sealed_links(901, 902))
+    assert told == [(4, 901), (2, 901), (4, 902), (2, 902)]
+    refusal = PolicyError("used too often", code="over-budget")
+
+    def refuse(rows, uses):
+        raise refusal
+
+    hear.role.on_uses = refuse
+    with raises(PeerError, "over-budget"):
+        predicted(hear, [0, 1], sealed_links(903))
 
 
 def test_the_link_of_a_training_record_keeps_its_noise_at_prediction(tmp_path):
