@@ -24,9 +24,9 @@ from fedsim.config.policy import audit_path, stored_audit
 from fedsim.config.schema import to_toml
 from fedsim.config.toml_file import read_text_file, set_values
 from fedsim.contribution.job_ladder import (
-    SPLITS,
     JobCases,
     ProtectedTrainer,
+    ladder_splits,
     train_remote_ladder,
     training_settings_of,
 )
@@ -197,7 +197,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
         torch.set_num_threads(job.training.threads)
         cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
         further = MOST_FURTHER_TRAININGS + len(coalitions(job.secondaries)) + len(several(job.secondaries))
-        total = len(SPLITS) * options.seeds * (len(rungs) + further)
+        total = len(ladder_splits(job)) * options.seeds * (len(rungs) + further)
         progress = numbered_progress(progress_printer(silent=mode.silent), total)
         protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
         result = train_ladder(cases, rungs, store, progress, protected.train, tell_apart=True)
@@ -238,7 +238,7 @@ def _compare_remotely(
 
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
-    """Print the contribution, the methods with both splits side by side, and the parts of the gain."""
+    """Print the contribution, the methods with all splits side by side, and the parts of the gain."""
     print_lines([ladder["worth"], ladder["parts"], ""])
     splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
     unit = f" ({ladder['unit']})" if ladder["metric"] == "rmse" else ""

@@ -112,7 +112,7 @@ def compare(
     out: Annotated[
         Path, option("FOLDER", "Folder for ladder.json and all results; a second run continues there.")
     ] = Path("fedsim-compare"),
-    seeds: Annotated[int, option("N", "Number of random splits, each trained anew.", min=1)] = 5,
+    seeds: Annotated[int, option("N", "Number of random seeds, each with its own split.", min=1)] = 5,
     epochs: Annotated[
         int | None, option("N", "Epochs; trainings that decide the result go on. Default: the job's.", min=1)
     ] = None,
@@ -126,8 +126,9 @@ def compare(
     """Estimate what a partner contributes: train without it, with it, and with a placebo partner.
 
     All tables are read in this process and nothing is sent. Linkage and protection are those of the job. Every method
-    is trained for every seed, with a random split and with one that keeps equal identifiers on one side. Results are
-    stored: stop at any time and run the command again to continue.
+    is trained for every seed, with a random split and with one that keeps equal identifiers on one side, or with the
+    job's own split if that is by time or by a column. The headline is that of the job's split. Results are stored: stop
+    at any time and run the command again to continue.
 
     With the primary's file alone, the secondaries take part over the network after training: they run with --stay,
     and their policy allows it (max_studies).

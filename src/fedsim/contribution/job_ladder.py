@@ -38,7 +38,15 @@ from fedsim.types import AnyArray, EncodedTable, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
-SPLITS = ("random", "group")
+
+def ladder_splits(job: Job) -> tuple[str, ...]:
+    """Return the splits of a job's ladder; the last one, of which the headline speaks, is the job's own.
+
+    Beside a split by time or by a column there is no other: it would train on records that the job tests on.
+    """
+    own = job.task.split
+    return {"random": ("group", "random"), "group": ("random", "group")}.get(own, (own,))
+
 
 
 def training_settings_of(job: Job) -> LadderTraining:
@@ -165,12 +173,13 @@ class JobCases:
         make_private_folder(folder)
         return cls(job, primary, {name: by_name[name] for name in job.secondaries}, folder, unit, as_in_job)
 
-    def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
-        """Yield every seed of every split.
+    def cases(self, seeds: int, splits: Sequence[str] | None = None) -> Iterator[SplitArrays]:
+        """Yield every seed of every split, by default of those that :func:`ladder_splits` returns.
 
         The first seed splits as the job itself does if the job uses that kind of split, so that a rung and the job's
         model are evaluated on the same test records.
         """
+        splits = ladder_splits(self.job) if splits is None else splits
         for seed in range(seeds):
             for kind in splits:
                 rng = party_model.RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")

@@ -460,7 +460,7 @@ class Ladder:
     rungs
         The rungs that were trained.
     seeds
-        Predictions of the test records, by split and then by seed.
+        Predictions of the test records, by split and then by seed; the headline speaks of the last split.
     lines
         The stored results of every rung's key and split.
     chosen
@@ -477,6 +477,11 @@ class Ladder:
     chosen: Mapping[str, Sequence[Mapping[str, Rung]]]
     secondaries: tuple[str, ...] = ()
 
+    @property
+    def headline_split(self) -> str:
+        """The split that the headline speaks of."""
+        return list(self.seeds)[-1]
+
     def contribution(self, split: str) -> Interval:
         """Return what the partner adds to the best that the primary can do alone."""
         scores = self._bootstrap(split, STEPS["contribution"])
@@ -486,12 +491,11 @@ class Ladder:
         """Return the ladder as JSON values, the content of ``ladder.json``."""
         names = sorted({name for step in STEPS.values() for name in step})
         scores = {split: self._bootstrap(split, names) for split in self.seeds}
-        split, lower = list(self.seeds)[-1], self.measure.lower_is_better
+        split, lower = self.headline_split, self.measure.lower_is_better
         unit = GainUnit(self.measure.name, self.about["unit"], self.about.get("label", ""))
         ends = scores[split].scores[ALONE], scores[split].scores[TOGETHER]
         gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
         gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
-        first = next(iter(self.seeds.values()))
         shares = {each: self._shares(each) for each in self.seeds}
         return {
             "format": LADDER_FORMAT,
@@ -501,8 +505,9 @@ class Ladder:
             "metric": self.measure.name,
             "task": self.about["task"],
             "lower_is_better": lower,
-            "seeds": len(first),
-            "records": len(first[0].labels),
+            "seeds": len(self.seeds[split]),
+            "records": len(self.seeds[split][0].labels),
+            "split": split,
             "worth": contribution_sentence(gain, ends, unit, split),
             "parts": parts_sentence(gain, links, features),
             "chosen": {side: [each[side].key for each in self.chosen[split]] for side in (ALONE, TOGETHER)},

@@ -472,10 +472,9 @@ GAIN_LABELS = {
 
 
 def ladder_figures(ladder: run_data.LadderResults) -> list[Figure]:
-    """Draw the gains and the rungs of every split, the strictest first."""
-    splits = list(reversed(ladder.splits))
-    shares = [_shares_figure(ladder, split) for split in splits if ladder.partners]
-    gains, rungs = ([draw(ladder, split) for split in splits] for draw in (_gains_figure, _rungs_figure))
+    """Draw the gains and the rungs of every split, that of the headline first."""
+    shares = [_shares_figure(ladder, split) for split in ladder.splits if ladder.partners]
+    gains, rungs = ([draw(ladder, split) for split in ladder.splits] for draw in (_gains_figure, _rungs_figure))
     return [*gains, *shares, *rungs]
 
 
@@ -515,12 +514,12 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     axis = f"gain in {ladder.metric_text}; right of zero is better"
     labels = charts.ChartLabels(f"Gain by step, {split} split", caption, axis, ("step", "gain (95 % interval)"))
     notes = [gain.says for gain in gains if gain.key != "contribution"]  # that is the headline
-    notes += [ladder.parts] if split == ladder.splits[-1] else []
+    notes += [ladder.parts] if split == ladder.splits[0] else []
     scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
     alone, together = (
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
     )
-    if split == ladder.splits[-1] and alone and together:
+    if split == ladder.splits[0] and alone and together:
         compared = f"the best method without the partner, {alone}, with the best one with the partner, {together}"
         chosen = "Both are chosen on the validation records, so another method may be better on the test records."
         notes.append(f"The headline compares {compared}. {chosen}")

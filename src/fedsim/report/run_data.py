@@ -70,7 +70,7 @@ class PartnerShare:
 
 @dataclass(frozen=True)
 class LadderResults:
-    """All rungs and gains; the last split is the strictest one."""
+    """All rungs and gains."""
 
     format: int
     job: str
@@ -87,6 +87,7 @@ class LadderResults:
     hash: str = ""  # of the job; older files have neither this nor the next field
     chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that the contribution compares, one per seed
     partners: tuple[PartnerShare, ...] = ()  # by split; only where there are several secondaries
+    split: str = ""  # of the headline; older files do not say
 
     def belongs_to(self, job: str, job_hash: str) -> bool:
         """Return whether these are the results of this job, as far as the file says."""
@@ -94,7 +95,9 @@ class LadderResults:
 
     @property
     def splits(self) -> list[str]:
-        return list(dict.fromkeys(rung.split for rung in self.rungs))
+        """All splits, that of the headline first."""
+        found = list(dict.fromkeys(rung.split for rung in reversed(self.rungs)))
+        return sorted(found, key=lambda split: split != self.split)
 
     @property
     def metric_text(self) -> str:

@@ -41,7 +41,9 @@ from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out
 
 PARTNERS = ("rentals", "schools")
-TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "parts"}
+TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "parts"} | {
+    "split"
+}
 
 
 @pytest.fixture
@@ -99,6 +101,7 @@ def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "contribution", "total"}
     assert {rung["deviation"] for rung in ladder["rungs"]} == {None}  # one seed has none
     assert "S$" in ladder["worth"]
+    assert ladder["split"] == "random"  # as the job
     trained = (tmp_path / "out" / "results.jsonl").read_text()
     assert compare(tmp_path, "--unit", "S$") == ladder
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
@@ -114,17 +117,17 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_parts_of_the_gain_add_up_to_the_headline(compared: dict[str, Any]) -> None:
     ladder = compared
-    found = {gain["key"]: gain["estimate"] for gain in ladder["gains"] if gain["split"] == "group"}
+    found = {gain["key"]: gain["estimate"] for gain in ladder["gains"] if gain["split"] == ladder["split"]}
     assert found["links"] + found["features"] == pytest.approx(found["contribution"])
     assert found["identifiers"] + found["contribution"] == pytest.approx(found["total"])
-    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
+    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == ladder["split"]}
     (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
     assert score[alone] - score[together] == pytest.approx(found["contribution"])
 
 
 def test_the_rungs_that_the_worth_compares_are_named(compared: dict[str, Any]) -> None:
     ladder = compared
-    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
+    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == ladder["split"]}
     (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
     assert alone in WITHOUT_PARTNER
     assert together in WITH_PARTNER

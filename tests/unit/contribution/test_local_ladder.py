@@ -56,6 +56,21 @@ def test_the_first_seed_is_judged_by_the_records_that_judge_the_job(tmp_path, ki
     assert first.about["hash"] == job.hash
 
 
+@pytest.mark.parametrize(
+    ("kind", "splits"),
+    [("random", ["group", "random"]), ("group", ["random", "group"]), ("time", ["time"]), ("column", ["column"])],
+)
+def test_the_last_split_is_the_jobs_own_and_nothing_leaks_beside_time_and_columns(tmp_path, kind, splits):
+    by = {"city": {'column = "price"': 'column = "price"\nsplit_by = "age"'}} if kind in ("time", "column") else {}
+    lay_out(tmp_path, {"job": {'split = "random"': f'split = "{kind}"'}, **by})
+    job, files = read_all(tmp_path)
+    found = list(JobCases.read(job, [files["city"], files["rentals"]], tmp_path / "compare").cases(1))
+    assert [arrays.about["split"] for arrays in found] == splits
+    run_local(job, list(files.values()))
+    tested = read_test_predictions(run_path(job, files["city"]))["row"].to_numpy()
+    np.testing.assert_array_equal(found[-1].split.test, tested)
+
+
 def named_tables(folder):
     """Every firm of the primary twice, as two clerks write it; the partner has them in its own way."""
     lay_out(folder, NAMES)

@@ -125,7 +125,9 @@ def test_a_ladder_beside_the_run_or_in_its_folder_compare_is_found(tmp_path: Pat
     write_ladder(tmp_path / "compare", seeds=1)
     found = read_ladder(tmp_path)
     assert found is not None
-    assert found.splits == ["random", "group"]
+    assert found.splits == ["group", "random"]  # as older files have them, which do not name that of the headline
+    write_ladder(tmp_path, split="random")
+    assert read_ladder(tmp_path).splits == ["random", "group"]
     (tmp_path / "ladder.json").write_text('{"format": 1}')
     with pytest.raises(FileError) as caught:
         read_ladder(tmp_path)
