@@ -307,6 +307,7 @@ def _compare(demo: DemoSetup, record: RunRecord, printer: DemoPrinter) -> dict[s
 def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, record: RunRecord) -> None:
     """Store the run as the result of its rung, so that the ladder compares the very model that was trained."""
     figures = {"best_epoch": record.best_epoch, "limit": record.config["epochs"], "seconds": record.seconds}
+    figures["patience"] = record.config.get("patience")
     metrics = {part: record.metrics[part] for part in ("test", "validation")}
     predictions = read_test_predictions(run)[PREDICTED_COLUMN].to_numpy()
     results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions)

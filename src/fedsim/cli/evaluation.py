@@ -31,12 +31,10 @@ from fedsim.contribution.job_ladder import (
     training_settings_of,
 )
 from fedsim.contribution.ladder import (
-    MOST_FURTHER_TRAININGS,
     NEEDS_BOTH_TABLES,
     RUNGS,
     Ladder,
-    coalitions,
-    several,
+    count_trainings,
     train_ladder,
 )
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
@@ -196,8 +194,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     else:
         torch.set_num_threads(job.training.threads)
         cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
-        further = MOST_FURTHER_TRAININGS + len(coalitions(job.secondaries)) + len(several(job.secondaries))
-        total = len(ladder_splits(job)) * options.seeds * (len(rungs) + further)
+        total = len(ladder_splits(job)) * options.seeds * count_trainings(rungs, job.secondaries)
         progress = numbered_progress(progress_printer(silent=mode.silent), total)
         protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
         result = train_ladder(cases, rungs, store, progress, protected.train, tell_apart=True)
@@ -223,9 +220,7 @@ def _compare_remotely(
 ) -> Ladder:
     set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     possible = [rung for rung in rungs if rung.key not in NEEDS_BOTH_TABLES]
-    # The placebo of the best, and what tells the secondaries apart.
-    further = 1 + len(coalitions(job.secondaries)) + len(several(job.secondaries))
-    total = options.seeds * (len(possible) + further)
+    total = options.seeds * count_trainings(possible, job.secondaries, lengthen=job.protection.sealed)
     progress = numbered_progress(progress_printer(silent=mode.silent), total)
     transport = open_transport(own, insecure=options.insecure)
     with (
@@ -257,9 +252,7 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
             print_lines(["", f"contribution by secondary, {split} split (95 % intervals):"])
             print_lines(f"  {partner['says']}" for partner in partners)
     if any(rung["improving"] for rung in ladder["rungs"]):
-        typer.echo(
-            "* still improving when its epochs were over; only rungs that the contribution compares train longer"
-        )
+        typer.echo("* still improving when its epochs were over")
     typer.echo(f"Wrote {path}")
 
 

@@ -114,7 +114,8 @@ def compare(
     ] = Path("fedsim-compare"),
     seeds: Annotated[int, option("N", "Number of random seeds, each with its own split.", min=1)] = 5,
     epochs: Annotated[
-        int | None, option("N", "Epochs; trainings that decide the result go on. Default: the job's.", min=1)
+        int | None,
+        option("N", "First number of epochs; trainings go on until they stop improving. Default: the job's.", min=1),
     ] = None,
     unit: Annotated[str, option("UNIT", "Unit of the label. Default: the label's name.")] = "",
     wait: opt.Wait = 60.0,

@@ -278,7 +278,9 @@ def train_remote_ladder(
     acceptor = context.listen(context.secondaries)
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
-    ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=False, tell_apart=True)
+    # Secondaries refuse more epochs than the job has; sealed rows are here already.
+    lengthen = context.job.protection.sealed
+    ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=lengthen, tell_apart=True)
     close_sessions(context.sessions(), Farewell())
     return ladder
 

@@ -8,9 +8,10 @@ a perceptron, boosted trees, FedSim's own network with random links, and these t
 that happens to suit the primary's own columns would be credited to the partner. With the partner they are all methods,
 and the placebo is the same method with a placebo partner.
 
-A network that stands for a side, and was still improving when its epochs were over, is trained longer until it stops
-improving. Otherwise the number of epochs would decide what the partner is worth. Secondaries at their own sites train
-for as many epochs as the job says and no more.
+A network that may stand for a side, and was still improving when its epochs were over, is trained longer until it
+stops improving, before the best is chosen. Otherwise the number of epochs would decide what the partner is worth.
+Secondaries at their own sites train for as many epochs as the job says and no more; where that, or the most that a
+ladder trains, was too short, the headline says so.
 
 Letters: n test records, G groups of records that are drawn together, S seeds.
 """
@@ -287,6 +288,16 @@ def contribution_sentence(gain: Interval, ends: tuple[float, float], unit: GainU
     return f"The partner's data {verb}s {change}, {scores}, {baseline}.{hint}"
 
 
+def limit_sentence(improving: int, deciding: int) -> str:
+    """Say that more epochs may change a contribution.
+
+    >>> limit_sentence(2, 11)[:81]
+    'The number of epochs (--epochs, or training.epochs of the job) limits this result'
+    """
+    share = f"{improving} of {deciding} trainings that decide it were still improving when they ended"
+    return f"The number of epochs (--epochs, or training.epochs of the job) limits this result: {share}."
+
+
 def parts_sentence(contribution: Interval, links: Interval, features: Interval) -> str:
     """Say of which parts the contribution is the sum, in the order and with the signs of the steps.
 
@@ -465,6 +476,8 @@ class Ladder:
         The stored results of every rung's key and split.
     chosen
         The rungs that stand for each side, by split and then by seed.
+    deciding
+        Whether each training that decides the contribution was still improving at the end, by split.
     secondaries
         Names of the secondaries whose contributions were told apart; none where there is only one.
     """
@@ -475,6 +488,7 @@ class Ladder:
     seeds: Mapping[str, Sequence[SeedPredictions]]
     lines: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
     chosen: Mapping[str, Sequence[Mapping[str, Rung]]]
+    deciding: Mapping[str, Sequence[bool]]
     secondaries: tuple[str, ...] = ()
 
     @property
@@ -497,6 +511,9 @@ class Ladder:
         gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
         gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
         shares = {each: self._shares(each) for each in self.seeds}
+        worth, deciding = contribution_sentence(gain, ends, unit, split), self.deciding[split]
+        if any(deciding):
+            worth += f" {limit_sentence(sum(deciding), len(deciding))}"
         return {
             "format": LADDER_FORMAT,
             "job": self.about["name"],
@@ -508,7 +525,8 @@ class Ladder:
             "seeds": len(self.seeds[split]),
             "records": len(self.seeds[split][0].labels),
             "split": split,
-            "worth": contribution_sentence(gain, ends, unit, split),
+            "worth": worth,
+            "limited": any(deciding),
             "parts": parts_sentence(gain, links, features),
             "chosen": {side: [each[side].key for each in self.chosen[split]] for side in (ALONE, TOGETHER)},
             "rungs": [self._rung(rung, each) for each in self.seeds for rung in self.rungs],
@@ -563,7 +581,7 @@ class Ladder:
             "mean": float(np.mean(values)),
             "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
             "seconds": float(np.mean([line["seconds"] for line in self.lines[rung.key, split]])),
-            "improving": any(is_improving(line) for line in self.lines[rung.key, split]),
+            "improving": any(line["improving"] for line in self.lines[rung.key, split]),
         }
 
 
@@ -607,13 +625,14 @@ def train_ladder(  # noqa: PLR0913 - the last two are options by name
     train_rung
         How to train a rung.
     lengthen
-        Whether networks that stand for a side and still improve are trained longer.
+        Whether networks that may stand for a side and still improve are trained longer.
     tell_apart
         Whether the contribution is shared out among several secondaries, which takes further trainings.
     """
     seeds: dict[str, list[SeedPredictions]] = {}
     lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     chosen: dict[str, list[Mapping[str, Rung]]] = {}
+    deciding: dict[str, list[bool]] = {}
     about: dict[str, Any] = {}
     names: tuple[str, ...] = ()
     measure: Measure | None = None
@@ -628,11 +647,12 @@ def train_ladder(  # noqa: PLR0913 - the last two are options by name
         predictions = {name: results.predictions(trained.key_of(rung)) for name, rung in by_name.items()}
         seeds.setdefault(split, []).append(SeedPredictions(arrays.labels[test], arrays.groups[test], predictions))
         chosen.setdefault(split, []).append(sides)
+        deciding.setdefault(split, []).extend(trained.deciding)
         for rung in rungs:
             lines.setdefault((rung.key, split), []).append(trained.line(rung))
     if measure is None:
         raise ValueError("no cases")  # pragma: no cover - callers give one seed at least
-    return Ladder(about, measure, rungs, seeds, lines, chosen, names)
+    return Ladder(about, measure, rungs, seeds, lines, chosen, deciding, names)
 
 
 def _train_here(
@@ -648,25 +668,37 @@ def _train_here(
 # Which training stands for a side, and for how long it is trained
 
 
-LATE_SHARE = 0.9  # of the epochs: a best epoch after them means that more epochs may be better
+LATE_SHARE = 0.9  # of the epochs: without patience, a best epoch after them means that more epochs may be better
 MAX_DOUBLINGS = 3
-MOST_FURTHER_TRAININGS = 4 * MAX_DOUBLINGS + 1  # of one seed of a split, beside its rungs
-MIN_IMPROVEMENT = 0.005  # of the error, or of what is missing to a perfect score: less is not worth twice the epochs
 
 
 def is_improving(line: Mapping[str, Any]) -> bool:
-    """Return whether a stored training of a network was still improving when its epochs were over.
+    """Return whether a stored training of a network reached its last epoch before its patience was over.
 
-    >>> is_improving({"best_epoch": 4, "limit": 4}), is_improving({"best_epoch": 4, "limit": 12})
-    (True, False)
+    >>> is_improving({"best_epoch": 4, "limit": 12, "patience": 8}), is_improving({"best_epoch": 5, "limit": 12})
+    (False, False)
+    >>> is_improving({"best_epoch": 5, "limit": 12, "patience": 8}), is_improving({"best_epoch": 11, "limit": 12})
+    (True, True)
     """
-    return bool(line["best_epoch"] > LATE_SHARE * line.get("limit", np.inf))
+    limit, patience = line.get("limit", np.inf), line.get("patience")
+    last = LATE_SHARE * limit if patience is None else limit - patience
+    return bool(line["best_epoch"] > last)
+
+
+def count_trainings(rungs: Sequence[Rung], secondaries: Iterable[str], *, lengthen: bool = True) -> int:
+    """Return how many trainings one seed of a split takes at most."""
+    networks = len([rung for rung in rungs if rung.trains_network])
+    # The placebo of the best, and what tells the secondaries apart; a stacked rung has two components.
+    names = tuple(secondaries)
+    further = 3 * (1 + len(coalitions(names)) + len(several(names)))
+    longer = (networks + further) * (1 + MAX_DOUBLINGS) if lengthen else 0
+    return len(rungs) + further + longer
 
 
 class TrainedCase:
-    """All rungs of a ladder on one split and seed; those that stand for a side are trained until they stop improving.
+    """All rungs of a ladder on one split and seed; those that may stand for a side train until they stop improving.
 
-    ``key_of`` and ``line`` are those of the longest useful training of a rung.
+    ``key_of`` and ``line`` are those of the best training of a rung that is long enough.
     """
 
     def __init__(
@@ -680,8 +712,12 @@ class TrainedCase:
     ) -> None:
         self.arrays, self.rungs, self.results, self.train, self.measure = arrays, rungs, results, train, measure
         self.doublings = doublings
-        self._longest: dict[str, Rung] = {}  # by the key of a rung, the same with more epochs
+        self._used: dict[str, Rung] = {}  # by the key of a rung, the same with other epochs
+        self._improving: dict[str, bool] = {}  # by the key of a rung that decides, whether its longest training was
         train(rungs)
+        for rung in rungs:
+            if rung.key in (*WITHOUT_PARTNER, *WITH_PARTNER):
+                self._lengthen(rung)
 
     def choose_sides(self) -> dict[str, Rung]:
         """Return the rungs that stand for the four sides."""
@@ -692,57 +728,81 @@ class TrainedCase:
 
     def key_of(self, rung: Rung) -> dict[str, Any]:
         """Return what identifies the result of a rung."""
-        return self._longest.get(rung.key, rung).result_key(self.arrays)
+        return self._used.get(rung.key, rung).result_key(self.arrays)
 
     def line(self, rung: Rung) -> dict[str, Any]:
-        """Return the stored result of a rung."""
-        return self.results.line(self.key_of(rung))
+        """Return the stored result of a rung, and whether it was still improving at the end."""
+        line = self.results.line(self.key_of(rung))
+        return {**line, "improving": self._improving.get(rung.key, is_improving(line))}
+
+    @property
+    def deciding(self) -> list[bool]:
+        """Whether each training that decides the contribution was still improving at the end."""
+        return list(self._improving.values())
 
     def _choose(self, names: Sequence[str]) -> Rung:
-        """Return the best rung by the validation records, after training it until it stops improving."""
+        """Return the best rung by the validation records."""
         possible = {rung.key: rung for rung in self.rungs if rung.key in names}
         validation = {name: self.line(rung)["validation"] for name, rung in possible.items()}
-        best = possible[best_by_measure(self.measure, validation)]
-        self._lengthen(best)
-        return best
+        return possible[best_by_measure(self.measure, validation)]
 
     def _placebo_of(self, rung: Rung) -> Rung:
         """Return the same training with a placebo partner: a rung of the ladder if it has one, else one more."""
         twin = replace(rung, key=f"{rung.key}-placebo", name=f"{rung.name}, placebo partner", partner="placebo")
         unnamed = replace(twin, key="", name="")
         twin = next((one for one in self.rungs if replace(one, key="", name="") == unnamed), twin)
-        self._longest[twin.key] = replace(twin, epochs=self._longest.get(rung.key, rung).epochs)
-        self.train([self._longest[twin.key]])
+        self._used[twin.key] = replace(twin, epochs=self._used.get(rung.key, rung).epochs)
+        self.train([self._used[twin.key]])
         self._lengthen(twin)
         return twin
 
     def tell_apart(self, together: Rung, names: Sequence[str]) -> dict[str, Rung]:
         """Train the best rung with some of the secondaries only, and with a placebo in place of each, by name."""
-        longest = self._longest.get(together.key, together)
+        used = self._used.get(together.key, together)
         found = {}
         for members in coalitions(names):
             key = coalition_key(members)
-            found[key] = replace(longest, key=key, name=f"{together.name}, {key}", taking_part=members)
+            found[key] = replace(used, key=key, name=f"{together.name}, {key}", taking_part=members)
         for name in names:
             key = placebo_key(name)
-            found[key] = replace(longest, key=key, name=f"{together.name}, {key}", partner="placebo", placebos=(name,))
+            found[key] = replace(used, key=key, name=f"{together.name}, {key}", partner="placebo", placebos=(name,))
         self.train(list(found.values()))
+        for rung in found.values():
+            self._lengthen(rung)
         return found
 
     def _lengthen(self, rung: Rung) -> None:
-        """Double the epochs of a network until it stops improving."""
-        for _ in range(self.doublings):
-            current, line = self._longest.get(rung.key, rung), self.line(rung)
-            if not is_improving(line):
-                return
-            longer = replace(current, epochs=2 * line["limit"])
-            self.train([longer])
-            before, after = map(self._distance_to_perfect, (line, self.results.line(longer.result_key(self.arrays))))
-            if after < before:
-                self._longest[rung.key] = longer
-            if after > (1 - MIN_IMPROVEMENT) * before:
-                return
+        """Train the network of a rung, which may be all of it or a component, until it stops improving."""
+        used = self._used.get(rung.key, rung)
+        network = used.components[0] if used.components else used
+        if not network.trains_network:
+            return
+        if not self.doublings:
+            self._improving[rung.key] = is_improving(self.line(rung))
+            return
+        best, self._improving[rung.key] = self._train_until_it_stops(network)
+        if best.epochs != used.epochs:
+            self._used[rung.key] = replace(used, epochs=best.epochs)
+            self.train([self._used[rung.key]])
 
-    def _distance_to_perfect(self, line: Mapping[str, Any]) -> float:
-        score = float(line["validation"][self.measure.name])
-        return score if self.measure.lower_is_better else 1.0 - score
+    def _train_until_it_stops(self, network: Rung) -> tuple[Rung, bool]:
+        """Return a network with the best number of epochs, and whether the longest training was still improving.
+
+        The first step leads to the default length of a job at least, so that a few epochs more or less at the start,
+        each with its own schedule of the learning rate, do not decide. Every further step doubles the epochs.
+        """
+        self.train([network])
+        line = self.results.line(network.result_key(self.arrays))
+        seed, n_train = self.arrays.about["seed"], len(self.arrays.split.train)
+        usual = replace(network, epochs=None).config(seed, n_train=n_train).epochs
+        most, best, best_line = max(usual, line["limit"]) << self.doublings, network, line
+        while is_improving(line) and line["limit"] < most:
+            epochs = 2 * line["limit"] if line["limit"] >= usual else None  # None: the default, stored as such
+            longer = replace(network, epochs=epochs, name=f"{network.name}, {epochs or usual} epochs")
+            self.train([longer])
+            is_short, line = line["limit"] < usual, self.results.line(longer.result_key(self.arrays))
+            lines = {"before": best_line["validation"], "after": line["validation"]}
+            # A longer schedule may be worse; but what is shorter than the default does not count.
+            if is_short or best_by_measure(self.measure, lines) == "after":
+                best, best_line = longer, line
+        return best, is_improving(line)

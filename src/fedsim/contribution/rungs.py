@@ -348,9 +348,9 @@ class RungOutcome:
     def of(cls, result: TrainingResult) -> Self:
         """Return what is stored of a training."""
         seconds = float(np.median([epoch.seconds for epoch in result.history]))
-        figures = {"best_epoch": result.best.number, "epochs": len(result.history), "epoch_seconds": seconds}
-        figures["limit"] = result.model.config.epochs
-        predictions, metrics = result.predictions, result.metrics
+        config, predictions, metrics = result.model.config, result.predictions, result.metrics
+        figures: dict[str, Any] = {"best_epoch": result.best.number, "epochs": len(result.history)}
+        figures |= {"epoch_seconds": seconds, "limit": config.epochs, "patience": config.patience}
         return cls(predictions["test"], metrics["test"], metrics["validation"], figures, predictions["validation"])
 
 
@@ -541,7 +541,7 @@ def _stack(
     on_validation = [np.asarray(results.validation_predictions(key)) for key in keys]
     outcome = combine_outcomes(arrays, [results.predictions(key) for key in keys], on_validation)
     network = results.line(keys[0])
-    figures = {name: network[name] for name in ("best_epoch", "epochs", "limit") if name in network}
+    figures = {name: network[name] for name in ("best_epoch", "epochs", "limit", "patience") if name in network}
     return replace(outcome, figures=outcome.figures | figures)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fedsim.contribution.ladder import (
     coalitions,
     contribution_sentence,
     format_number,
+    limit_sentence,
     partner_orders,
     shapley_shares,
     train_ladder,
@@ -41,9 +43,8 @@ from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out
 
 PARTNERS = ("rentals", "schools")
-TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "parts"} | {
-    "split"
-}
+TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "split", "worth"}
+TOP |= {"limited", "parts"}
 
 
 @pytest.fixture
@@ -164,43 +165,111 @@ def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log
     assert best_by_measure(AUC, {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
 
 
-def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    city = city_dataset(generate_city(np.random.default_rng(1), flats=200))
-    rungs = LadderTraining(epochs=1).rungs(
-        [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
-    )
-    messages: list[str] = []
+USUAL = 100  # epochs of a job with so few records, with a patience of 20
 
-    def stop_after_two(message: str) -> None:
-        messages.append(message)
-        if len(messages) == 2:
+
+class StubTraining:
+    """Networks whose error falls by one in every epoch, until each reaches its best one."""
+
+    def __init__(self, best_epoch: dict[str, int]) -> None:
+        self.best_epoch = best_epoch
+        self.trained: list[tuple[str, int | None]] = []
+
+    def __call__(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        self.trained.append((rung.key, rung.epochs))
+        limit, size = rung.epochs or USUAL, len(arrays.split.test)
+        best = min(limit, self.best_epoch[rung.key.replace("-placebo", "")])
+        metrics = {"rmse": 1000.0 - best}
+        figures = {"best_epoch": best, "limit": limit, "patience": 20} if rung.trains_network else {"best_epoch": best}
+        values = np.full(len(arrays.split.validation), float(best))
+        return RungOutcome(np.full(size, float(best)), metrics, metrics, figures, values)
+
+
+class StoppedTraining(StubTraining):
+    """The same, stopped after some trainings."""
+
+    def __init__(self, best_epoch: dict[str, int], after: int) -> None:
+        super().__init__(best_epoch)
+        self.after = after
+
+    def __call__(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        if len(self.trained) == self.after:
             raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), stop_after_two)
-    for _ in range(2):
-        train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), messages.append)
-    trained = ResultStore(tmp_path).lines
-    assert len(messages) == len(trained)
-    assert {line["settings"]["epochs"] for line in trained} > {1}
+        return super().__call__(rung, arrays)
 
 
-def test_a_network_that_stands_for_a_side_is_trained_until_it_stops_improving(tmp_path: Path) -> None:
+def stub_ladder(folder: Path, rungs: list[Rung], train: StubTraining, **options: bool) -> Ladder:
     city = city_dataset(generate_city(np.random.default_rng(1), flats=120))
-    (arrays,) = DatasetCases(city).each(["random"], [0])
-    error = {2: 10.0, 4: 8.0, 8: 7.99, 16: 1.0}
-    trained: list[tuple[str, int]] = []
+    cases = DatasetCases(city).each(["random"], [0])
+    return train_ladder(cases, rungs, ResultStore(folder), lambda _: None, train, **options)
 
-    def train_rung(rung: Rung, arrays: SplitArrays) -> RungOutcome:
-        trained.append((rung.key, rung.epochs))
-        metrics = {"rmse": error[rung.epochs] + (rung.key != "fedsim")}
-        figures = {"best_epoch": rung.epochs if rung.key == "fedsim" else 1, "limit": rung.epochs}
-        return RungOutcome(np.zeros(len(arrays.split.test)), metrics, metrics, figures, np.zeros(0))
 
-    rungs = [Rung("solo", "Solo", "solo", epochs=2), Rung("fedsim", "FedSim", "fedsim", epochs=2)]
-    ladder = train_ladder([arrays], rungs, ResultStore(tmp_path), lambda _: None, train_rung)
-    assert trained == [("solo", 2), ("fedsim", 2), ("fedsim", 4), ("fedsim", 8), ("fedsim-placebo", 8)]
-    assert ladder.lines["fedsim", "random"][0]["limit"] == 8
+def networks(epochs: int | None, *names: str) -> list[Rung]:
+    return [Rung(name, name, name, epochs=epochs) for name in names]
+
+
+def test_networks_train_for_the_default_length_and_then_until_they_stop_improving(tmp_path: Path) -> None:
+    train = StubTraining({"solo": 30, "fedsim": 150})
+    ladder = stub_ladder(tmp_path, networks(2, "solo", "fedsim"), train)
+    assert train.trained[:5] == [("solo", 2), ("fedsim", 2), ("solo", None), ("fedsim", None), ("fedsim", 200)]
+    assert train.trained[5:] == [("fedsim-placebo", 200)]
+    assert [ladder.lines[name, "random"][0]["limit"] for name in ("solo", "fedsim")] == [USUAL, 200]
+    assert not ladder.to_dict()["limited"]
+
+
+def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    rungs, train = networks(1, "solo", "fedsim"), StubTraining({"solo": 30, "fedsim": 150})
+    with pytest.raises(KeyboardInterrupt):
+        stub_ladder(tmp_path, rungs, StoppedTraining(train.best_epoch, after=3))
+    for _ in range(2):
+        stub_ladder(tmp_path, rungs, train)
+    assert train.trained == [("fedsim", None), ("fedsim", 200), ("fedsim-placebo", 200)]
+
+
+def test_the_contribution_does_not_depend_on_the_first_number_of_epochs(tmp_path: Path) -> None:
+    best = {"solo": 30, "fedsim": 150, "avgsim": 60}
+    found = {
+        epochs: stub_ladder(tmp_path / str(epochs), networks(epochs, *best), StubTraining(best)).to_dict()["gains"]
+        for epochs in (2, 8, 40, USUAL, None)
+    }
+    assert all(gains == found[None] for gains in found.values())
+
+
+def test_the_best_is_chosen_after_all_have_stopped_improving(tmp_path: Path) -> None:
+    class SlowStart(StubTraining):
+        def __call__(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
+            outcome = super().__call__(rung, arrays)
+            is_late = rung.method == "fedsim" and outcome.figures["best_epoch"] < 120
+            return replace(outcome, validation={"rmse": 2000.0}) if is_late else outcome
+
+    ladder = stub_ladder(
+        tmp_path, networks(None, "solo", "avgsim", "fedsim"), SlowStart({"solo": 30, "avgsim": 60, "fedsim": 150})
+    )
+    assert ladder.to_dict()["chosen"]["together"] == ["fedsim"]
+
+
+def test_the_network_of_a_stack_decides_how_long_it_trains(tmp_path: Path) -> None:
+    train = StubTraining({"solo": 30, "stacked-network": 150, "stacked-trees": 900})  # the trees get all the weight
+    stacked = Rung("stacked", "Both", "stacked", inputs="identifiers", epochs=2)
+    ladder = stub_ladder(tmp_path, [*networks(2, "solo"), stacked], train)
+    assert [epochs for key, epochs in train.trained if key == "stacked-network"] == [2, None, 200]
+    assert ladder.lines["stacked", "random"][0]["limit"] == 200
+
+
+def test_a_network_that_never_stops_is_trained_for_some_doublings_and_the_headline_says_so(tmp_path: Path) -> None:
+    train = StubTraining({"solo": 30, "fedsim": 10_000})
+    found = stub_ladder(tmp_path, networks(None, "solo", "fedsim"), train).to_dict()
+    assert [epochs for key, epochs in train.trained if key == "fedsim"] == [None, 200, 400, 800]
+    assert found["limited"]
+    assert limit_sentence(2, 3) in found["worth"]  # FedSim and its placebo
+    assert {rung["key"] for rung in found["rungs"] if rung["improving"]} == {"fedsim"}
+
+
+def test_a_ladder_that_is_not_lengthened_says_that_its_epochs_limit_it(tmp_path: Path) -> None:
+    train = StubTraining({"solo": 30, "fedsim": 150})
+    found = stub_ladder(tmp_path, networks(8, "solo", "fedsim"), train, lengthen=False).to_dict()
+    assert {epochs for _, epochs in train.trained} == {8}
+    assert limit_sentence(3, 3) in found["worth"]
 
 
 @pytest.mark.parametrize("n", [3, 6])

@@ -60,6 +60,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
         assert predicted(job, files, transport, records) == before
     found = {rung["key"]: rung["mean"] for rung in ladder.to_dict()["rungs"]}
     assert set(found) == {rung.key for rung in NEEDED}
+    assert ladder.to_dict()["limited"]  # by its one epoch: the secondary trains no longer than the job
     assert arrays.primary.numbers.shape[1] == 3  # places come in by rungs of their own
     here = with_features(arrays, job, files["rentals"])
     for rung in NEEDED:
