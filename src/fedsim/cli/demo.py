@@ -35,6 +35,7 @@ from fedsim.contribution.ladder import (
     STACKED_SHUFFLED,
     TREES_WITH_IDENTIFIERS,
     train_ladder,
+    with_embedding,
 )
 from fedsim.contribution.rungs import STACKED, ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import generate_city
@@ -291,6 +292,7 @@ def _compare(demo: DemoSetup, record: RunRecord, printer: DemoPrinter) -> dict[s
         1, (demo.job.task.split,)
     )
     rungs = training_settings_of(demo.job).rungs([rung for rung in RUNGS if rung.key in COMPARED])
+    rungs = with_embedding(rungs) if demo.job.sends_embedding else rungs
     model = next(rung for rung in rungs if rung.key == STACKED)
     placebo = replace(model, key=f"{STACKED}-placebo", name=f"{model.name}, placebo partner", partner="placebo")
     _add_run(results, model, arrays, demo.run_of("city"), record)

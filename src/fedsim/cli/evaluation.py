@@ -36,6 +36,7 @@ from fedsim.contribution.ladder import (
     Ladder,
     count_trainings,
     train_ladder,
+    with_embedding,
 )
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
 from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, propose_grid
@@ -188,6 +189,8 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     rungs = (training if options.epochs is None else replace(training, epochs=options.epochs)).rungs()
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
+    if job.protection.sealed or (job.sends_embedding and not is_remote):
+        rungs = with_embedding(rungs)
     store = ResultStore(out)
     if is_remote:
         result = _compare_remotely(job, files[0], store, rungs, options, mode)

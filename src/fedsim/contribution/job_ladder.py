@@ -34,7 +34,7 @@ from fedsim.runtime.sealed_labels import load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
-from fedsim.types import AnyArray, EncodedTable, Integers, Split
+from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -206,8 +206,10 @@ class JobCases:
         return self.primary.groups()
 
     @cached_property
-    def _prepared(self) -> dict[str, tuple[list[EncodedTable], Features, Integers]]:
-        """For every secondary both sides as filters, its features with the job's noise, and exact matches or -1."""
+    def _prepared(self) -> dict[str, tuple[list[EncodedTable], Features, Integers, Floats32 | None]]:
+        """For every secondary both sides as filters, its features with the job's noise, exact matches or -1, and the
+        embedding that it sends, if any.
+        """
         prepared = {}
         for name, table in self.secondaries.items():
             encoded, identifiers = [], []
@@ -218,9 +220,10 @@ class JobCases:
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
             features = store.protect_features(table.network_features(), table, name)
-            if self.job.protection.sealed:
-                features = Features(store.embed_features(features, name))
-            prepared[name] = encoded, features, exact_match_rows(*identifiers)
+            embedding = store.embed_features(features, name) if self.job.sends_embedding else None
+            if embedding is not None and self.job.protection.sealed:
+                features = Features(embedding)
+            prepared[name] = encoded, features, exact_match_rows(*identifiers), embedding
         return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
@@ -228,10 +231,10 @@ class JobCases:
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         secret = RunStore(self.folder, self.job).secret
-        (ours, theirs), features, equal = self._prepared[name]
+        (ours, theirs), features, equal, embedding = self._prepared[name]
         linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)
         lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
-        return LinkedSecondary(features, lists, partner, delivery.vectors, equal, name)
+        return LinkedSecondary(features, lists, partner, delivery.vectors, equal, name, embedding)
 
 
 def learnt_labels(job: Job, labels: AnyArray) -> AnyArray:
@@ -296,13 +299,14 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
             raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
         links, features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
         partner: AnyArray = links.partner
+        embedding = None
         if job.protection.sealed:
             stored = load_rows(context, name, datetime.now(UTC))
             if len(stored.missing(partner)):
                 message = f"the rows of '{name}' that this job stored were deleted; train a new job to compare it"
                 raise FileError(message, code="rows-deleted")
-            features, partner = stored.features, stored.places(partner)
-        linked.append(LinkedSecondary(features, every, partner, links.vectors, nobody, name))
+            features, partner, embedding = stored.features, stored.places(partner), stored.values
+        linked.append(LinkedSecondary(features, every, partner, links.vectors, nobody, name, embedding))
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),

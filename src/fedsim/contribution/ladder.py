@@ -212,6 +212,13 @@ RUNGS = (
     ),
     Rung(CENTRAL, "Boosted trees on both tables, joined", "trees", inputs="linked"),
 )
+
+
+def with_embedding(rungs: Sequence[Rung]) -> list[Rung]:
+    """Return the rungs of a job that sends an embedding: trees beside a network may see the partners by it."""
+    return [replace(rung, inputs="embedded") if rung.method == STACKED else rung for rung in rungs]
+
+
 # What no party can train without the other's table: left out where the secondaries are at their own sites.
 NEEDS_BOTH_TABLES = ("exact", CENTRAL)
 WITHOUT_IDENTIFIERS = (SOLO, "trees", "fedsim-shuffled")

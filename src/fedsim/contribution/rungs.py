@@ -21,14 +21,25 @@ import torch
 
 from fedsim.errors import FileError, SettingError
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
-from fedsim.splitnn import Features, methods
+from fedsim.splitnn import Features, Neighbours, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
-from fedsim.training.boosted_trees import TREE_SETTINGS, blend, choose_weight, fit_trees, measure, softmax_weights
+from fedsim.training.boosted_trees import (
+    TREE_SETTINGS,
+    EmbeddedPartners,
+    StackedTrees,
+    TreeColumns,
+    TreeInputs,
+    blend,
+    choose_weight,
+    fit_trees,
+    measure,
+    softmax_weights,
+)
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import Metrics, as_features
-from fedsim.types import AnyArray, Split
+from fedsim.types import AnyArray, Floats32, Split
 from fedsim.version import VERSION
 
 NamedArrays = dict[str, AnyArray]
@@ -39,7 +50,8 @@ LINK_ARRAYS = ("list_of", "partner", "similarity", "equal")
 class LinkedSecondary:
     """A secondary: its features, the distinct lists of partners, and the list of every record.
 
-    ``equal`` has, for every list, the row whose identifiers equal the record's, or -1.
+    ``equal`` has, for every list, the row whose identifiers equal the record's, or -1. ``embedding`` is what trees see
+    of every row, where the job sends it; it follows from the features and the protection of the job.
     """
 
     features: Features  # (m, ...)
@@ -48,6 +60,7 @@ class LinkedSecondary:
     similarity: AnyArray  # (L, K)
     equal: AnyArray  # (L,)
     name: str = "secondary"
+    embedding: Floats32 | None = None  # (m, W)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +108,7 @@ class SplitArrays:
 
 
 PARTNERS = ("real", "placebo", "shuffled")
-INPUTS = ("features", "identifiers", "secondary", "linked")
+INPUTS = ("features", "identifiers", "embedded", "secondary", "linked")
 BOOSTED_TREES, STACKED = "trees", "stacked"
 
 
@@ -113,9 +126,10 @@ class Rung:
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
         record the links of another.
     inputs
-        The primary's ``"features"``; these and its own ``"identifiers"``; or, for a method without partners, only the
-        features of the most similar record of the ``"secondary"``, or all that is known in one place: features,
-        identifiers and the features of ``"linked"`` records.
+        The primary's ``"features"``; these and its own ``"identifiers"``; the same where, for ``"stacked"``, the trees
+        may also see the ``"embedded"`` partners as in a job that sends an embedding; or, for a method without partners,
+        only the features of the most similar record of the ``"secondary"``, or all that is known in one place:
+        features, identifiers and the features of ``"linked"`` records.
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
@@ -200,10 +214,12 @@ class Rung:
 
     @property
     def components(self) -> tuple[Rung, ...]:
-        """The network and the boosted trees that ``"stacked"`` combines."""
+        """The network and the boosted trees that ``"stacked"`` combines; embedded trees are fitted beside it."""
         if self.method != STACKED:
             return ()
         network = replace(self, key=f"{self.key}-network", name=f"{self.name}, network", method="fedsim")
+        if self.inputs == "embedded":
+            return (replace(network, inputs="identifiers"),)
         trees = Rung(f"{self.key}-trees", f"{self.name}, trees", BOOSTED_TREES, inputs=self.inputs)
         return network, trees
 
@@ -223,7 +239,7 @@ class Rung:
     def primary_data(self, arrays: SplitArrays) -> PrimaryData:
         """Return what the primary of a rung learns from."""
         features = arrays.primary
-        if self.inputs in ("identifiers", "linked"):
+        if self.inputs in ("identifiers", "embedded", "linked"):
             features = concatenate_features(features, arrays.own)
         if self.inputs == "linked":
             for linked in arrays.secondaries:
@@ -236,14 +252,30 @@ class Rung:
 
     def secondary_data(self, arrays: SplitArrays) -> list[SecondaryData]:
         """Return the partners of a rung, real or not."""
-        rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
         order, secondaries = self.link_order(arrays), []
-        for linked in self.secondaries(arrays):
-            features = linked.features
-            if self.is_placebo(linked):
-                features = features.take(rng.permutation(len(features)))
+        for linked, rows in zip(self.secondaries(arrays), self.row_orders(arrays), strict=True):
+            features = linked.features if rows is None else linked.features.take(rows)
             secondaries.append(SecondaryData(features, *self.links(linked, order), linked.name))
         return split_columns(secondaries[0], self.pieces) if self.pieces else secondaries
+
+    def embedded_partners(self, arrays: SplitArrays) -> list[EmbeddedPartners]:
+        """Return what trees may see of the partners of a rung, real or not: the embedding of all linked rows."""
+        order, found = self.link_order(arrays), []
+        for linked, rows in zip(self.secondaries(arrays), self.row_orders(arrays), strict=True):
+            if linked.embedding is None:
+                message = f"rung '{self.key}' needs an embedding of '{linked.name}', but none was computed"
+                raise SettingError(f"{message}; choose inputs = 'identifiers'", code="no-embedding")
+            partner, similarity = self.links(linked, order)
+            used, place = np.unique(partner, return_inverse=True)
+            embedded = linked.embedding[used if rows is None else rows[used]]
+            found.append(EmbeddedPartners(embedded, Neighbours(place.reshape(partner.shape), similarity)))
+        return found
+
+    def row_orders(self, arrays: SplitArrays) -> list[AnyArray | None]:
+        """Return, for each secondary, which row stands for every row if it is a placebo, or None."""
+        rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
+        secondaries = self.secondaries(arrays)
+        return [rng.permutation(len(one.features)) if self.is_placebo(one) else None for one in secondaries]
 
     def secondaries(self, arrays: SplitArrays) -> list[LinkedSecondary]:
         """Return the secondaries that take part."""
@@ -397,6 +429,29 @@ def combine_outcomes(arrays: SplitArrays, parts: Sequence[AnyArray], on_validati
     return RungOutcome(test, scores[0], scores[1], {"weight": weight}, validation)
 
 
+def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_validation: AnyArray) -> RungOutcome:
+    """Return a network's predictions averaged with trees that may see the partners of a rung, as a job averages them.
+
+    The validation records choose whether the trees see them, and the weight of the network.
+    """
+    split, data = arrays.split, replace(rung.primary_data(arrays), labels=_class_places(arrays))
+    seed, features = arrays.about["seed"], as_features(data.features)
+    dropout = rung.components[0].config(seed, n_train=len(split.train)).party_dropout
+    # The primary's names are among its identifiers already.
+    inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, rung.embedded_partners(arrays), dropout)
+    stacked = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
+    found = []
+    for rows, values in ((split.test, network), (split.validation, on_validation)):
+        columns = stacked.columns(inputs.take(rows))
+        found.append(stacked.combine(values, None, features.take(rows), columns)[0])
+    scores = [
+        measure(values, data.labels[rows], data.task_type)
+        for rows, values in zip((split.test, split.validation), found, strict=True)
+    ]
+    figures = {"weight": stacked.weight, "trees_see_partners": bool(stacked.pools)}
+    return RungOutcome(found[0], scores[0], scores[1], figures, found[1])
+
+
 # A folder of training results: one JSON line per training and its predictions; it survives a kill
 
 
@@ -539,7 +594,11 @@ def _stack(
             results.forget(key)
     train_missing([arrays], rung.components, results, report, train_rung)
     on_validation = [np.asarray(results.validation_predictions(key)) for key in keys]
-    outcome = combine_outcomes(arrays, [results.predictions(key) for key in keys], on_validation)
+    on_test = [results.predictions(key) for key in keys]
+    if rung.inputs == "embedded":
+        outcome = combine_embedded(rung, arrays, on_test[0], on_validation[0])
+    else:
+        outcome = combine_outcomes(arrays, on_test, on_validation)
     network = results.line(keys[0])
     figures = {name: network[name] for name in ("best_epoch", "epochs", "limit", "patience") if name in network}
     return replace(outcome, figures=outcome.figures | figures)

@@ -10,6 +10,8 @@ import pytest
 
 from fedsim.cli.evaluation import restrict_to_owner
 from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.ladder import RUNGS, LadderTraining, with_embedding
+from fedsim.contribution.rungs import STACKED, ResultStore, train_missing
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError
@@ -26,6 +28,9 @@ NAMES = {
     "job": {NUMBERS: '{ column = "name", encoding = { kind = "string" } },', '"random"': '"group"'},
     "rentals": {'"lat", "lon"': '"name"'},
 }
+
+
+EMBEDDING = {"[network]": '[protection]\nembedding = "random"\n\n[network]', '"fedsim"': '"stacked"'}
 
 
 def cases(folder, changes):
@@ -69,6 +74,15 @@ def test_the_last_split_is_the_jobs_own_and_nothing_leaks_beside_time_and_column
     run_local(job, list(files.values()))
     tested = read_test_predictions(run_path(job, files["city"]))["row"].to_numpy()
     np.testing.assert_array_equal(found[-1].split.test, tested)
+
+
+def test_trees_of_a_job_with_an_embedding_may_see_the_partners_by_it(tmp_path):
+    found, results = cases(tmp_path, {"job": EMBEDDING}), ResultStore(tmp_path / "results")
+    (linked,) = found.secondaries
+    assert len(linked.embedding) == len(linked.features) == 200
+    (rung,) = [one for one in with_embedding(LadderTraining(epochs=1).rungs(RUNGS)) if one.key == STACKED]
+    train_missing([found], [rung], results, lambda _: None)
+    assert "trees_see_partners" in results.line(rung.result_key(found))
 
 
 def named_tables(folder):

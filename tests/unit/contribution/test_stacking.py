@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from error_fixtures import raises
 from fedsim.contribution.rungs import (
+    LinkedSecondary,
     ResultStore,
     Rung,
     RungOutcome,
@@ -15,6 +18,7 @@ from fedsim.contribution.rungs import (
     combine_outcomes,
     train_missing,
 )
+from fedsim.errors import SettingError
 from fedsim.splitnn import Features
 from fedsim.training.boosted_trees import WEIGHTS
 from fedsim.types import Split
@@ -68,3 +72,68 @@ def test_components_of_a_ladder_are_not_trained_again(tmp_path: Path) -> None:
     train_missing([arrays], rungs, results, lambda _: None, train_rung)
     assert trained == [("fedsim", "real"), ("trees", "real")]
     assert results.line(rungs[2].result_key(arrays))["limit"] == 3
+
+
+EMBEDDED = Rung("stacked", "Both", "stacked", inputs="embedded", epochs=3)
+
+
+def linked_arrays(n: int = 400, rows: int = 50) -> SplitArrays:
+    """Labels that follow from the embedding of the first partner alone, which only trees can see here."""
+    rng = np.random.default_rng(0)
+    embedding, partner = rng.normal(size=(rows, 3)).astype(np.float32), rng.integers(rows, size=(n, 2))
+    columns, similarity = Features(rng.normal(size=(n, 1)).astype(np.float32)), np.tile([5.0, 0.0], (n, 1))
+    secondary = LinkedSecondary(
+        Features(embedding), np.arange(n), partner, similarity, np.full(n, -1), embedding=embedding
+    )
+    split, about = Split(*np.split(np.arange(n), [280, 320])), {"task": "regression", "seed": 0, "split": "random"}
+    labels = 10.0 * embedding[partner[:, 0], 0].astype(np.float64)
+    return SplitArrays(columns, columns, (secondary,), labels, np.arange(n), split, about)
+
+
+def stack(folder: Path, rung: Rung, arrays: SplitArrays) -> dict[str, float]:
+    def train_rung(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        metrics, split = {"rmse": 10.0}, arrays.split
+        figures = {"best_epoch": 1, "limit": 3}
+        return RungOutcome(np.zeros(len(split.test)), metrics, metrics, figures, np.zeros(len(split.validation)))
+
+    results = ResultStore(folder)
+    train_missing([arrays], [rung], results, lambda _: None, train_rung)
+    return results.line(rung.result_key(arrays))
+
+
+def test_trees_see_the_embedding_of_the_real_partner_and_learn_nothing_from_others(tmp_path: Path) -> None:
+    arrays = linked_arrays()
+    found = {kind: stack(tmp_path, replace(EMBEDDED, partner=kind), arrays) for kind in ("real", "placebo", "shuffled")}
+    own = stack(tmp_path, replace(EMBEDDED, inputs="identifiers"), arrays)
+    spread = float(arrays.labels[arrays.split.test].std())
+    assert found["real"]["trees_see_partners"]
+    assert found["real"]["test"]["rmse"] < 0.3 * spread
+    # A placebo keeps the links, so trees may still tell its rows apart; another record's links say nothing.
+    assert found["placebo"]["test"]["rmse"] > found["real"]["test"]["rmse"]
+    assert found["shuffled"]["test"]["rmse"] > 0.9 * spread
+    assert own["test"]["rmse"] > 0.9 * spread
+
+
+def test_a_placebo_has_the_embedding_of_the_rows_that_its_network_sees() -> None:
+    arrays, rung = linked_arrays(), replace(EMBEDDED, partner="placebo")
+    (partners,), (secondary,) = rung.embedded_partners(arrays), rung.secondary_data(arrays)
+    assert secondary.neighbours is not None
+    np.testing.assert_array_equal(
+        partners.rows[partners.neighbours.partner], secondary.features.numbers[secondary.neighbours.partner]
+    )
+
+
+def test_embedded_trees_are_another_training_beside_the_same_network() -> None:
+    arrays, plain = linked_arrays(), replace(EMBEDDED, inputs="identifiers")
+    store = ResultStore(Path("nowhere"))
+    names = [store.name_of(rung.result_key(arrays)) for rung in (EMBEDDED, plain)]
+    networks = [store.name_of(rung.components[0].result_key(arrays)) for rung in (EMBEDDED, plain)]
+    assert names[0] != names[1]
+    assert networks[0] == networks[1]
+
+
+def test_without_an_embedding_there_is_nothing_to_see() -> None:
+    arrays = linked_arrays()
+    without = replace(arrays, secondaries=(replace(arrays.secondaries[0], embedding=None),))
+    with raises(SettingError, "no-embedding"):
+        EMBEDDED.embedded_partners(without)
