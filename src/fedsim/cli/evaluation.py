@@ -189,8 +189,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     rungs = (training if options.epochs is None else replace(training, epochs=options.epochs)).rungs()
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
-    if job.protection.sealed or (job.sends_embedding and not is_remote):
-        rungs = with_embedding(rungs)
+    rungs = with_embedding(rungs) if job.sends_embedding else rungs
     store = ResultStore(out)
     if is_remote:
         result = _compare_remotely(job, files[0], store, rungs, options, mode)

@@ -20,7 +20,7 @@ from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
+from fedsim.linkage.private_linkage import PrivateLinks, link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
@@ -30,7 +30,7 @@ from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
 from fedsim.runtime.primary import prepare_primary, training_overrides
-from fedsim.runtime.sealed_labels import load_rows
+from fedsim.runtime.sealed_labels import fetch_embedded, load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
@@ -46,7 +46,6 @@ def ladder_splits(job: Job) -> tuple[str, ...]:
     """
     own = job.task.split
     return {"random": ("group", "random"), "group": ("random", "group")}.get(own, (own,))
-
 
 
 def training_settings_of(job: Job) -> LadderTraining:
@@ -280,7 +279,9 @@ def train_remote_ladder(
     table = PartyData.read(context.job, context.party_file, approved=True)
     acceptor = context.listen(context.secondaries)
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
-    cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
+    trainer = RemoteTrainer(context, peers)
+    needs_embedding = any(rung.inputs == "embedded" for rung in rungs) and not context.job.protection.sealed
+    cases = remote_cases(context, table, seeds, unit, trainer.fetch_embedding if needs_embedding else None)
     # Secondaries refuse more epochs than the job has; sealed rows are here already.
     lengthen = context.job.protection.sealed
     ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=lengthen, tell_apart=True)
@@ -288,8 +289,17 @@ def train_remote_ladder(
     return ladder
 
 
-def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str = "") -> Iterator[SplitArrays]:
-    """Yield the job's own split and links for every training seed, without features of the secondaries."""
+def remote_cases(
+    context: PartyContext,
+    table: PartyData,
+    seeds: int,
+    unit: str = "",
+    fetch_embedding: Callable[[str, PrivateLinks], Floats32] | None = None,
+) -> Iterator[SplitArrays]:
+    """Yield the job's own split and links for every training seed, without features of the secondaries.
+
+    Their embeddings are fetched if the caller says how.
+    """
     job, prepared = context.job, prepare_primary(table, context)
     rows, every, nobody = prepared.split.train, np.arange(len(table)), np.full(len(table), -1)
     linked = []
@@ -299,7 +309,7 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
             raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
         links, features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
         partner: AnyArray = links.partner
-        embedding = None
+        embedding = fetch_embedding(name, links) if fetch_embedding else None
         if job.protection.sealed:
             stored = load_rows(context, name, datetime.now(UTC))
             if len(stored.missing(partner)):
@@ -339,6 +349,21 @@ class RemoteTrainer:
                 return RungOutcome.of(train_with(rung.primary_data(arrays), lists, arrays.split, config))
             except PeerRestarted as restarted:
                 log.warning("%s; this comparison run starts again", restarted)
+
+    def fetch_embedding(self, name: str, links: PrivateLinks) -> Floats32:
+        """Return the embedding of the linked rows of a secondary, as it sent it to the job; other rows are zeros."""
+        job = self.context.job
+        form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+        while True:
+            try:
+                remote = RemoteSecondary(self.peers[name].session(), form, folder=self.context.folder)
+                found = fetch_embedded(remote, Neighbours(links.partner, links.vectors))
+            except PeerRestarted as restarted:
+                log.warning("%s; its embedding is requested again", restarted)
+            else:
+                rows = np.zeros((remote.n_records, found.rows.shape[1]), np.float32)
+                rows[np.unique(links.partner)] = found.rows
+                return rows
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job

@@ -51,7 +51,8 @@ class LinkedSecondary:
     """A secondary: its features, the distinct lists of partners, and the list of every record.
 
     ``equal`` has, for every list, the row whose identifiers equal the record's, or -1. ``embedding`` is what trees see
-    of every row, where the job sends it; it follows from the features and the protection of the job.
+    of every row, where the job sends it; it follows from the features and the protection of the job. Features of a
+    secondary at its own site are empty, and its embedding counts for linked rows only.
     """
 
     features: Features  # (m, ...)
@@ -261,14 +262,17 @@ class Rung:
     def embedded_partners(self, arrays: SplitArrays) -> list[EmbeddedPartners]:
         """Return what trees may see of the partners of a rung, real or not: the embedding of all linked rows."""
         order, found = self.link_order(arrays), []
+        rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
         for linked, rows in zip(self.secondaries(arrays), self.row_orders(arrays), strict=True):
             if linked.embedding is None:
                 message = f"rung '{self.key}' needs an embedding of '{linked.name}', but none was computed"
                 raise SettingError(f"{message}; choose inputs = 'identifiers'", code="no-embedding")
             partner, similarity = self.links(linked, order)
             used, place = np.unique(partner, return_inverse=True)
-            embedded = linked.embedding[used if rows is None else rows[used]]
-            found.append(EmbeddedPartners(embedded, Neighbours(place.reshape(partner.shape), similarity)))
+            shown = used if rows is None else rows[used] if len(rows) else rng.permutation(used)
+            found.append(
+                EmbeddedPartners(linked.embedding[shown], Neighbours(place.reshape(partner.shape), similarity))
+            )
         return found
 
     def row_orders(self, arrays: SplitArrays) -> list[AnyArray | None]:

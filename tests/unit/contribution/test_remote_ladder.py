@@ -16,8 +16,9 @@ from fedsim.contribution.ladder import (
     RUNGS,
     SOLO_WITH_IDENTIFIERS,
     LadderTraining,
+    with_embedding,
 )
-from fedsim.contribution.rungs import ResultStore, run_training
+from fedsim.contribution.rungs import STACKED, ResultStore, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
@@ -70,6 +71,20 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
     assert found["fedsim-placebo"] != found["fedsim"]
     spent = PrimaryBudget.of(files["rentals"], "city").read()
     assert (len(spent.jobs), spent.studies, spent.epochs) == (1, 6, 2 * 7)  # two epochs of the job and of each study
+
+
+def test_trees_see_the_embedding_that_the_secondary_sent_to_the_job(tmp_path):
+    embedding = {"[network]": '[protection]\nembedding = "random"\n\n[network]', '"fedsim"': '"stacked"'}
+    job, files = world(tmp_path, {"job": embedding})
+    transport, results = InProcessTransport(), ResultStore(tmp_path / "results")
+    rungs = [rung for rung in with_embedding(LEARNING.rungs(RUNGS)) if rung.key in (SOLO_WITH_IDENTIFIERS, STACKED)]
+    with (
+        staying(job, files["rentals"], transport),
+        open_party_context(job, files["city"], transport, software_versions()) as post,
+    ):
+        ladder = train_remote_ladder(post, results, rungs, 1, "S$", lambda _: None)
+    assert "trees_see_partners" in ladder.lines[STACKED, "random"][0]
+    assert PrimaryBudget.of(files["rentals"], "city").read().studies == 2  # the network and its placebo
 
 
 def predicted(job, files, transport, records):
