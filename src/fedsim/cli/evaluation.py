@@ -254,7 +254,7 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
             print_lines(["", f"contribution by secondary, {split} split (95 % intervals):"])
             print_lines(f"  {partner['says']}" for partner in partners)
     if any(rung["improving"] for rung in ladder["rungs"]):
-        typer.echo("* still improving when its epochs were over")
+        typer.echo("* still improving when its epochs were over; the headline says whether that limits the result")
     typer.echo(f"Wrote {path}")
 
 

@@ -686,8 +686,12 @@ def is_improving(line: Mapping[str, Any]) -> bool:
     (False, False)
     >>> is_improving({"best_epoch": 5, "limit": 12, "patience": 8}), is_improving({"best_epoch": 11, "limit": 12})
     (True, True)
+    >>> is_improving({"best_epoch": 5, "epochs": 8, "limit": 8})
+    True
     """
     limit, patience = line.get("limit", np.inf), line.get("patience")
+    if "patience" not in line and "epochs" in line:  # stored by an earlier release, which did not say how patient
+        return bool(line["epochs"] >= limit)
     last = LATE_SHARE * limit if patience is None else limit - patience
     return bool(line["best_epoch"] > last)
 
