@@ -62,8 +62,8 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
     activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
-    if protection.blind:
-        yield "coordinator", "blind: it deals masks and sees no encoded identifier"
+    plain = "plain: it sees the encoded identifiers of all parties; `fedsim audit` measures what it can infer from them"
+    yield "coordinator", "blind: it deals masks and sees no encoded identifier" if protection.blind else plain
     if protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -149,8 +148,8 @@ class Protection(ConfigSection):
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
     """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
     link, coordinates are displaced and the features of secondaries averaged over neighbours; elsewhere their features
-    have noise. Similarities have noise, and the coordinator is blind where it can link by the job's terms. Settings
-    given explicitly take precedence."""
+    have noise. Similarities have noise, and the coordinator is blind; a job by whose terms it cannot link blindly is
+    refused, unless it says `coordinator = "plain"`. Settings given explicitly take precedence."""
 
     features: FeatureTerms | None = None
     """Noise on the features of secondaries, drawn once per record, or averages over neighbours. Protects the features
@@ -483,6 +482,14 @@ def _sort_by_name(secondaries: dict[str, SecondaryTerms]) -> dict[str, Secondary
     return dict(sorted(secondaries.items()))
 
 
+def _require_blind(name: str, terms: SecondaryTerms) -> None:
+    """Raise ``RuleError`` at the setting that a blind coordinator cannot apply."""
+    try:
+        terms.check_blind()
+    except SettingError as error:
+        raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
+
+
 class Job(ConfigFile):
     """A job file with defaults and presets filled in; secondaries are sorted by name.
 
@@ -531,10 +538,7 @@ class Job(ConfigFile):
                 raise RuleError(message, "secondaries", code="duplicate-name")
         for name, terms in self.secondaries.items():
             if self.protection.blind:
-                try:
-                    terms.check_blind()
-                except SettingError as error:
-                    raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
+                _require_blind(name, terms)
             if terms.hide_rows and self.protection.activations is None:
                 reason = "because equal rows have equal activations"
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
@@ -581,10 +585,9 @@ class Job(ConfigFile):
         changes: dict[str, Any] = {}
         blind = self.protection.blind
         if "coordinator" not in self.protection.model_fields_set:
-            with suppress(SettingError):  # where it can link by these terms
-                for terms in self.secondaries.values():
-                    terms.with_protection_preset(blind=True).check_blind()
-                changes["coordinator"], blind = "blind", True
+            for name, terms in self.secondaries.items():
+                _require_blind(name, terms.with_protection_preset(blind=True))  # a plain one must be asked for
+            changes["coordinator"], blind = "blind", True
         secondaries = {name: terms.with_protection_preset(blind=blind) for name, terms in self.secondaries.items()}
         if "features" not in self.protection.model_fields_set:
             places = all(place_columns(terms.encoding) for terms in secondaries.values())

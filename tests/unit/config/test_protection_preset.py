@@ -83,10 +83,21 @@ def test_where_all_lists_are_places_the_preset_averages_features_over_neighbours
     assert Job.from_dict(job.to_dict()).hash == job.hash
 
 
-def test_the_preset_leaves_a_coordinator_plain_that_could_not_link_blindly(tmp_path):
-    assert not job_of(tmp_path, PRESET, **{"k = 10\n": "k = 10\nrelative = true\n"}).protection.blind
-    assert not only_places(tmp_path, PRESET + 'coordinator = "plain"\n').protection.blind
-    assert not job_of(tmp_path, PRESET).protection.blind  # the job sets tau
+@pytest.mark.parametrize("setting", ["relative = true", "min_degree = 2", "dummies = 0.1", "tau = 0.01"])
+def test_the_preset_refuses_terms_by_which_a_blind_coordinator_cannot_link(tmp_path, setting):
+    change = {"tau = 0.01\n": "", "sigma = 0.4\n": f"{setting}\n"}
+    with pytest.raises(SettingError) as caught:
+        job_of(tmp_path, PRESET, **change)
+    name = setting.partition(" ")[0]
+    assert (caught.value.code, caught.value.setting) == ("not-blind", f"secondaries.schools.{name}")
+
+
+def test_a_plain_coordinator_under_the_preset_is_asked_for_and_shown(tmp_path):
+    change = {"k = 10\n": "k = 10\nrelative = true\n"}
+    job = job_of(tmp_path, PRESET + 'coordinator = "plain"\n', **change)
+    assert not job.protection.blind
+    assert dict(summarise_settings(job))["coordinator"].startswith("plain")
+    assert dict(summarise_settings(without_noise(tmp_path, PRESET)))["coordinator"].startswith("blind")
 
 
 def test_averages_over_neighbours_need_places(tmp_path):
@@ -109,7 +120,7 @@ def test_the_hash_is_that_of_the_settings_written_out_by_hand(tmp_path):
 
 
 def test_explicit_settings_take_precedence(tmp_path):
-    own = "gradients = { clip = 0.1, noise = 2.0 }\n"
+    own = 'gradients = { clip = 0.1, noise = 2.0 }\ncoordinator = "plain"\n'
     job = job_of(tmp_path, PRESET + own)
     assert not job.protection.sealed
     assert job.protection.gradients == CutTerms(clip=0.1, noise=2.0)
