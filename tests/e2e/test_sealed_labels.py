@@ -8,6 +8,7 @@ import pytest
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
+from fedsim import training
 from fedsim.config.toml_file import ConfigFileError
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
@@ -38,15 +39,45 @@ def received_by_the_secondary(place):
     return [one for one in received if one[0] not in ("notice", "log-head")]
 
 
-def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path):
-    tables = small_tables()
-    upside_down = {**tables, CITY: tables[CITY].with_columns(price=1e6 - pl.col("price").shuffle(seed=1))}
-    places = [
-        create_local_job(tmp_path / name, tables=one, **SEALED) for name, one in (("a", tables), ("b", upside_down))
-    ]
+PRICE = pl.col("price")
+EXPENSIVE = pl.when(PRICE.median() < PRICE).then(pl.lit("high")).otherwise(pl.lit("low"))
+LABELS = {  # kind of task, labels of one job and of the other
+    "others": ("regression", PRICE, 1e6 - PRICE.shuffle(seed=1)),
+    "missing": ("regression", PRICE, pl.when(PRICE.quantile(0.3) < PRICE).then(PRICE)),
+    "classes": ("classification", EXPENSIVE, pl.when(pl.int_range(pl.len()) % 3 > 0).then(EXPENSIVE.shuffle(seed=1))),
+}
+PLAIN_KINDS = {"want", "row-order", "meet", "infer", "finish", "farewell"}
+
+
+@pytest.mark.parametrize("coordinator", ["plain", "blind"])
+@pytest.mark.parametrize("labels", LABELS)
+def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, labels, coordinator):
+    task, *columns = LABELS[labels]
+    terms = {"protection": {"gradients": "none", "coordinator": coordinator}, "task": {"kind": task}}
+    tables = [{**small_tables(), CITY: small_tables()[CITY].with_columns(price=column)} for column in columns]
+    places = [create_local_job(tmp_path / str(at), tables=one, **terms) for at, one in enumerate(tables)]
     first, second = map(received_by_the_secondary, places)
     assert first == second
-    assert {kind for kind, _, _ in first} == {"want", "row-order", "meet", "infer", "finish", "farewell"}
+    kinds = {kind for kind, _, _ in first}
+    assert kinds == PLAIN_KINDS if coordinator == "plain" else {"infer", "finish", "farewell"} < kinds
+
+
+def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(tmp_path, monkeypatch):
+    place, frames, before = create_local_job(tmp_path / "job", **SEALED), [], []
+    train = training.train
+
+    def sent_to_the_secondary():
+        _, *ends = place.job.parties
+        return [frame for sender, receiver, frame in list(frames) if [sender, receiver] == ends]
+
+    def train_later(*arguments, **settings):
+        before.extend(sent_to_the_secondary())
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr(training, "train", train_later)
+    run_in_threads(place, lambda own: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
+    assert "farewell" in {decode(frame).message.kind for frame in before}
+    assert len(before) == len(sent_to_the_secondary())
 
 
 @pytest.mark.parametrize("kind", ["features", "autoencoder"])

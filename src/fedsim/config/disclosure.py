@@ -124,7 +124,9 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         found = [
             Paragraph(f"to {primary}", links),
             *(
-                Paragraph(f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms),))
+                Paragraph(
+                    f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms, sealed=job.protection.sealed),)
+                )
                 for name, terms in job.secondaries.items()
             ),
             Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",)),
@@ -193,7 +195,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     yield Paragraph(f"to {primary}", (*masked, *sent))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
-    order = f"{_describe_row_order(terms)}, so that {primary} sees no true row number"
+    order = f"{_describe_row_order(terms, sealed=sealed)}, so that {primary} sees no true row number"
     if blind:
         requests = "masked vectors, and which of its rows are linked, as numbers in its own secret order"
         order = "random masks"
@@ -227,6 +229,8 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         for name, terms in job.secondaries.items()
     )
     count, blind = "the number of its records, and which of them are used for training (one bit each)", False
+    if job.protection.sealed:
+        count = "the number of its records"
     if job.protection.blind:
         encoded, count, blind = (BLIND_SHARES,), "a random name for each record", True
     yield Paragraph(f"to {coordinator}", (*encoded, count))
@@ -239,7 +243,8 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         if job.protection.sealed:
             sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
         if blind:
-            records = "a random name for each distinct record, and how many records are used for training"
+            used = "there are" if job.protection.sealed else "are used for training"
+            records = f"a random name for each distinct record, and how many records {used}"
             sent = (*_describe_masked(terms, columns.identifiers[name]), records, *sent)
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
     links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items()]
@@ -261,10 +266,11 @@ def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str
     return f"the identifiers {', '.join(names)}, {encoded} with a key that the coordinator does not have"
 
 
-def _describe_row_order(terms: SecondaryTerms) -> str:
+def _describe_row_order(terms: SecondaryTerms, *, sealed: bool) -> str:
     if terms.hide_rows:
         return f"the row of every link, {terms.k} for each record of the primary, and a keyed hash of each record"
-    return "a secret permutation of those of its rows that are linked, and the number of training records"
+    number = "records of the primary" if sealed else "training records"
+    return f"a secret permutation of those of its rows that are linked, and the number of {number}"
 
 
 def _describe_links(name: str, terms: SecondaryTerms) -> str:

@@ -223,7 +223,7 @@ class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
     """
 
     partner_list: str
-    n_trained: int  # training records of the primary, which bound the number of steps
+    n_trained: int  # training records of the primary, which bound the number of steps; all under sealed labels
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
     records: Annotated[NDArray[Any], Shape(("uint64",), "n")]  # keyed hash of every record, if the job hides rows
     seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # key of the links of new records, sealed later

@@ -31,7 +31,7 @@ from fedsim.config.party_file import (
 from fedsim.config.policy import policy_violations
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import Party, Phase, Role, Trouble
+from fedsim.protocol.messages import Message, Party, Phase, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
 from fedsim.protocol.transport import Listener, Transport
@@ -168,6 +168,13 @@ class PartyContext:
         self.listeners.append(self.transport.listen(address, acceptor.answer))
         self.acceptors.append(acceptor)
         return acceptor
+
+    def dismiss_callers(self, last_message: Message) -> None:
+        """Send a last message to all parties that connected to this one, and accept nobody any more."""
+        close_sessions([session for acceptor in self.acceptors for session in acceptor.sessions()], last_message)
+        for listener in self.listeners:
+            listener.close()
+        self.listeners.clear()
 
     def sessions(self) -> list[Session]:
         """Return all sessions that have not ended."""

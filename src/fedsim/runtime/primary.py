@@ -254,7 +254,8 @@ def _load_or_fetch_links(
     store, coordinator = RunStore(context.folder, context.job), peers[0]
     encoded = store.encoded(table, party.name)
     counted = np.zeros(len(encoded), dtype=bool)
-    counted[split.train] = True
+    # Others learn how many records count, and under sealed labels that must not show how many have no label.
+    counted[slice(None) if context.job.protection.sealed else split.train] = True
     if context.job.protection.blind:
         return blind_links.load_or_link_blindly(context, party, peers, encoded, counted)
     path = store.folder / "lists" / f"{party.name}.safetensors"
@@ -342,6 +343,8 @@ def _train_sealed(
         neighbours = Neighbours(rows.places(links.partner), links.vectors)
         secondaries.append(training.SecondaryData(rows.features, neighbours.partner, neighbours.similarity, party.name))
         embedded.append(EmbeddedPartners(rows.values, neighbours))
+    context.send_log_head(Phase.TRAIN)  # the rows were received
+    context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))

@@ -19,7 +19,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, BlindBegin, ClassMembers, Phase, Role
+from fedsim.protocol.messages import Begin, BlindBegin, ClassMembers, Farewell, Phase, Role
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
@@ -29,7 +29,7 @@ from fedsim.protocol.roles.secondary import (
     add_members,
     fetch_row_mapping,
 )
-from fedsim.protocol.session import PeerRestarted, Session, abort_session
+from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.run_folder import SERVING_STAGE
@@ -344,6 +344,9 @@ class _SecondaryWorker:
         if self.store.has_weights(TRAINED_MODEL):
             with atomic_write(self.context.folder / ENDED_FILE) as file:
                 file.write_text("")
+        if self.stay and self.context.job.protection.sealed:  # it exits when training ends, whose time tells of labels
+            coordinators = [one for one in self.context.sessions() if one.peer.role is Role.COORDINATOR]
+            close_sessions(coordinators, Farewell())
 
 
 def _earlier_model(context: PartyContext, spent: Spending) -> tuple[party_model.Weights, dict[str, Any]] | None:

@@ -14,6 +14,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from error_fixtures import raises
+from fedsim import training
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
@@ -27,7 +29,7 @@ from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.predict import Predictor
-from fedsim.runtime.primary import TREES_MODEL, prepare_primary
+from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
 from fedsim.runtime.sealed_labels import StoredRows
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
@@ -297,6 +299,36 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
     assert len(fetched.pseudonym) < len(stored.pseudonym)
     assert fetched.received > "2021"
     assert "rows deleted" in [entry.what for entry in read_audit_log(open_audit_log(world.files["city"]).path)]
+
+
+@pytest.mark.parametrize("changes", [SEALED, BLIND_SEALED | {"city": SOLO}], ids=["plain", "blind"])
+def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(
+    tmp_path, changes, monkeypatch
+):
+    lay_out(tmp_path, changes)
+    (job, files), transport, connected = read_all(tmp_path), InProcessTransport(), []
+    train = training.train
+    with staying(job, files["notary"], transport), staying(job, files["rentals"], transport) as rentals:
+
+        def peers():
+            return [session.peer for session in rentals.sessions() if session.connected]
+
+        def train_and_look(*arguments, **settings):
+            deadline = time.monotonic() + 10.0
+            while peers() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            connected.extend(peers())
+            return train(*arguments, **settings)
+
+        monkeypatch.setattr(training, "train", train_and_look)
+        with open_party_context(job, files["city"], transport, software_versions()) as post:
+            run_primary(post)
+        path = rows_path(post.folder, "rentals")
+        replace(StoredRows.load(path), received="2020-01-01T00:00:00+00:00").save(path)  # so that they are sent again
+        with open_party_context(job, files["city"], transport, software_versions()) as post:
+            records = infer_numbers(read_table(tmp_path / "flats.csv")).drop("price")
+            assert len(Predictor(post, wait_seconds=20.0).predict(records[:3]).values) == 3
+    assert not connected
 
 
 FEW = BLIND | {"notary": {"[tls]": "[policy]\nmax_new_records = 5\n\n[tls]"}, "city": SOLO}
