@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
 from fedsim.audit.report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim.config.job import Job
 from fedsim.contribution.ladder import RUNGS, STEPS
@@ -166,7 +166,7 @@ def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = Non
         {},
         1.0,
     )
-    row = AuditRow(about, "its filter", found, Guarantee("tau=0.05", 0.05))
+    row = AuditRow(about, Victim.SECONDARY, "its filter", found, Guarantee("tau=0.05", 0.05))
     job_hash = read_run_record(folder).hash if job_hash is None else job_hash
     report = AuditReport("flats", job_hash, 0.01, (row,), NEVER_ATTACKED, (), ())
     (folder / "audit.json").write_text(json.dumps(report.as_dict()))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         norm_attack,
     )
     from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
-    from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+    from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
     from fedsim.attack.location_attacks import (
         TrueLocations,
         consistency_attack,
@@ -39,6 +39,7 @@ __all__ = [
     "NameList",
     "PrimaryView",
     "TrueLocations",
+    "Victim",
     "completion_attack",
     "consistency_attack",
     "direction_attack",
@@ -59,7 +60,7 @@ __all__ = [
 _HOMES = {
     "cut_layer_attacks": ["Eavesdropper", "completion_attack", "direction_attack", "inversion_attack", "norm_attack"],
     "filter_attacks": ["NameList", "frequency_attack", "graph_attack", "map_attack", "order_attack"],
-    "finding": ["Adversary", "AttackFinding", "AttackKind", "IntervalEstimate"],
+    "finding": ["Adversary", "AttackFinding", "AttackKind", "IntervalEstimate", "Victim"],
     "location_attacks": [
         "TrueLocations",
         "consistency_attack",

@@ -29,6 +29,13 @@ class Adversary(Enum):
     COORDINATOR = "coordinator"
 
 
+class Victim(Enum):
+    """The party whose data an attack reveals."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
 class AttackKind(Enum):
     """The kind of an attack; programs decide by it, never by the wording of a finding."""
 

@@ -26,6 +26,7 @@ from fedsim.attack import (
     AttackFinding,
     AttackKind,
     PrimaryView,
+    Victim,
     filter_attacks,
     finding,
     location_attacks,
@@ -43,7 +44,7 @@ from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.runtime import party_data
-from fedsim.types import EncodedTable, Flags, Floats, Integers
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
 
 TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
 MAPPED_POSITIONS = (encoding.PlacePosition, encoding.NumberPosition)
@@ -287,7 +288,7 @@ def _planned(
     promised: Guarantee = NO_GUARANTEE,
     memory: float = 0.0,
 ) -> PlannedAttack:
-    return PlannedAttack(kind, Adversary.PRIMARY, what, learns, run, promised, memory)
+    return PlannedAttack(kind, Adversary.PRIMARY, Victim.SECONDARY, what, learns, run, promised, memory)
 
 
 @finding.timed
@@ -425,7 +426,15 @@ def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: G
     if linkage.setup.blind:
         yield from _blind_coordinator_attacks(linkage, settings, rng)
         return
-    schema, table = linkage.terms.encoding, linkage.encoded[1]
+    for victim in (Victim.SECONDARY, Victim.PRIMARY):  # it sees the filters of both
+        yield from _attacks_on_filters(linkage, victim, settings, rng)
+
+
+def _attacks_on_filters(
+    linkage: AuditedLinkage, victim: Victim, settings: AuditSettings, rng: Generator
+) -> Iterator[PlannedAttack]:
+    schema, whose, at = linkage.terms.encoding, victim.value, (Victim.PRIMARY, Victim.SECONDARY).index(victim)
+    table, frame = linkage.encoded[at], (linkage.setup.primary, linkage.setup.secondary)[at]
     flips = next((step.flip_probability for step in schema.hardening if isinstance(step, BitFlip)), 0.0)
     numeric = [field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)]
     places = [name for field in schema.fields if isinstance(field.encoding, MAPPED_POSITIONS) for name in field.columns]
@@ -436,37 +445,52 @@ def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: G
 
     def order() -> AttackFinding:
         step = -(-8 * table.bits.shape[1] // MAX_ORDER_BITS)
-        truth = cells.read_number_columns(linkage.setup.secondary, numeric, linkage.setup.name)
+        truth = cells.read_number_columns(frame, numeric, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
         filters = np.ascontiguousarray(table.bits[:, ::step])
         return attack.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
 
     def chart() -> AttackFinding:
-        truth = cells.read_number_columns(linkage.setup.secondary, places, linkage.setup.name)
+        truth = cells.read_number_columns(frame, places, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-        return attack.map_attack(metrics.Position().prepare(table, "secondary"), truth, known, rng=rng)
+        return attack.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
+
+    def planned(
+        kind: AttackKind, what: str, learns: str, run: Callable[[], AttackFinding], memory: float
+    ) -> PlannedAttack:
+        suffix = ", primary" if victim is Victim.PRIMARY else ""
+
+        def named() -> AttackFinding:
+            found = run()
+            return replace(found, attack=f"{found.attack}{suffix}")
+
+        return PlannedAttack(kind, Adversary.COORDINATOR, victim, f"{what}{suffix}", learns, named, promised, memory)
 
     if places:
-        learns = f"{', '.join(places)} of the secondary's records, from a few known ones"
-        yield PlannedAttack(
-            AttackKind.BIT_ORDER, Adversary.COORDINATOR, "map of positions", learns, chart, promised, 400.0 * len(table)
-        )
+        learns = f"{', '.join(places)} of the {whose}'s records, from a few known ones"
+        yield planned(AttackKind.BIT_ORDER, "map of positions", learns, chart, 400.0 * len(table))
     if numeric:
-        bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the secondary's table"
-        memory, what = 16.0 * bits**2 + 6.0 * len(table) * bits, "order of numeric filters"
-        yield PlannedAttack(AttackKind.BIT_ORDER, Adversary.COORDINATOR, what, learns, order, promised, memory)
+        bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the {whose}'s table"
+        memory = 16.0 * bits**2 + 6.0 * len(table) * bits
+        yield planned(AttackKind.BIT_ORDER, "order of numeric filters", learns, order, memory)
     if len(texts) == 1 and len(schema.fields) == 1:
-        most = RECORDS_PER_TARGET * settings.targets
-        yield from _name_attacks(linkage, texts[0].column, flips, promised, rng, most)
+        column, most = texts[0].column, RECORDS_PER_TARGET * settings.targets
+        learns = f"the {column} of a record of the {whose}, with the party's own list as the public one"
+        code = next(field.encoding for field in texts if isinstance(field.encoding, TEXT_FILTERS))
+        names = [code.normal_form(name) for name in frame[column].cast(pl.String).to_list()]
+        for what, run, memory in _name_attacks(table.bits, names, code, flips, rng, most):
+            yield planned(AttackKind.NAMES, what, learns, run, memory)
 
 
 def _name_attacks(
-    linkage: AuditedLinkage, column: str, flips: float, promised: Guarantee, rng: Generator, most: int
-) -> Iterator[PlannedAttack]:
-    """Plan the attacks on names, with the secondary's own list as the public one."""
-    filters, fields = linkage.encoded[1].bits, linkage.terms.encoding.fields
-    code = next(field.encoding for field in fields if isinstance(field.encoding, TEXT_FILTERS))
-    names = [code.normal_form(name) for name in linkage.setup.secondary[column].cast(pl.String).to_list()]
+    filters: AnyArray,
+    names: list[str],
+    code: encoding.StringFilter | encoding.WordFilter,
+    flips: float,
+    rng: Generator,
+    most: int,
+) -> Iterator[tuple[str, Callable[[], AttackFinding], float]]:
+    """Yield the attacks on names with what they need of memory; the party's own list is the public one."""
     rows = np.sort(rng.choice(len(names), min(most, len(names)), replace=False))
 
     def frequency() -> AttackFinding:
@@ -483,14 +507,11 @@ def _name_attacks(
         plain = filter_attacks.name_similarity([str(name) for name in public[chosen]], code.grams)
         return attack.graph_attack(encoded, plain, shuffled.astype(np.int64))
 
-    learns = f"the {column} of a record, with the party's own list as the public one"
-    for what, run, memory in (
-        ("frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))),
-        ("graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2),
-    ):
-        yield PlannedAttack(AttackKind.NAMES, Adversary.COORDINATOR, what, learns, run, promised, memory)
+    yield "frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))
+    yield "graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2
 
 
+ON_QUERIES = (Adversary.COORDINATOR, Victim.PRIMARY)
 OWN_KEYS = 2  # draws of the coordinator's own encodings; their difference shows what a key changes
 PARTNERS_TABLE, PUBLIC_LIST = "distance profiles, partner's table", "distance profiles, public list"
 
@@ -530,7 +551,7 @@ def _blind_coordinator_attacks(
     memory = 32.0 * len(frame) * len(candidates)
     for attack_name in (PARTNERS_TABLE, PUBLIC_LIST):
         run = partial(name_rows, attack_name)
-        yield PlannedAttack(AttackKind.PROFILES, Adversary.COORDINATOR, attack_name, learns, run, promised, memory)
+        yield PlannedAttack(AttackKind.PROFILES, *ON_QUERIES, attack_name, learns, run, promised, memory)
     columns = _number_columns(linkage.terms.encoding)
     if columns:
 
@@ -539,13 +560,13 @@ def _blind_coordinator_attacks(
             return profile_attacks.profile_order_attack(view(), truth, rng=rng)
 
         learns, what = f"the order of {', '.join(columns)} among the rows of the primary", "order of distance profiles"
-        yield PlannedAttack(AttackKind.BIT_ORDER, Adversary.COORDINATOR, what, learns, order, memory=memory)
+        yield PlannedAttack(AttackKind.BIT_ORDER, *ON_QUERIES, what, learns, order, memory=memory)
 
     def frequency() -> AttackFinding:
         return profile_attacks.profile_frequency_attack(view(), np.bincount(kind)[inside])
 
     learns, what = "the identifiers behind a row of the primary, by how often they occur", "frequency of profiles"
-    yield PlannedAttack(AttackKind.NAMES, Adversary.COORDINATOR, what, learns, frequency, memory=memory)
+    yield PlannedAttack(AttackKind.NAMES, *ON_QUERIES, what, learns, frequency, memory=memory)
 
 
 def _number_columns(schema: Schema) -> list[str]:

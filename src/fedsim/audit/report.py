@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from fedsim import errors, validation
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind, Victim
 from fedsim.config.policy import AUDIT_FORMAT
 
 MIN_RECORDS, MIN_TARGETS = 20, 10
@@ -114,9 +114,10 @@ NO_GUARANTEE = Guarantee("none")
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One attack on the linkage with one secondary (``about``)."""
+    """One attack on the linkage with one secondary (``about``), at the expense of the primary or of this secondary."""
 
     about: str
+    victim: Victim
     learns: str
     found: AttackFinding
     guarantee: Guarantee = NO_GUARANTEE
@@ -150,6 +151,7 @@ class AuditRow:
         found["seconds"] = number(self.found.seconds)
         return {
             "about": self.about,
+            "victim": self.victim.value,
             "learns": self.learns,
             **found,
             "leak": self.leak,
@@ -190,6 +192,7 @@ class PlannedAttack:
 
     kind: AttackKind
     who: Adversary
+    victim: Victim
     what: str
     learns: str
     run: Callable[[], AttackFinding]
@@ -209,7 +212,7 @@ def run_attacks(
             skipped.append(SkippedAttack(attack.who, attack.what, why))
             continue
         try:
-            rows.append(AuditRow(about, attack.learns, attack.run(), attack.guarantee))
+            rows.append(AuditRow(about, attack.victim, attack.learns, attack.run(), attack.guarantee))
         except errors.FedSimError as error:
             skipped.append(SkippedAttack(attack.who, attack.what, str(error)))
     return rows, skipped

@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 import torch
 
-from fedsim.attack import Adversary, AttackFinding, AttackKind, cut_layer_attacks, finding
+from fedsim.attack import Adversary, AttackFinding, AttackKind, Victim, cut_layer_attacks, finding
 from fedsim.audit.linkage_attacks import PRIOR_SLACK, AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim.config.disclosure import feature_guarantees
@@ -222,6 +222,10 @@ def _feature_noise(features: Features, used: Features) -> NoiseMeter:
     return meter
 
 
+ON_FEATURES = (Adversary.PRIMARY, Victim.SECONDARY)
+ON_LABELS = (Adversary.SECONDARY, Victim.PRIMARY)
+
+
 def training_attacks(
     transcript: CutTranscript, inputs: TrainingInputs, linkage: AuditedLinkage, rng: np.random.Generator
 ) -> Iterator[PlannedAttack]:
@@ -240,7 +244,7 @@ def training_attacks(
             promised = Guarantee(sentence, min(1.0, given + PRIOR_SLACK))
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
-    yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)
+    yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "feature inversion", learns, run, promised, memory)
     yield from _noise_checks(transcript, protection)
     learns = "whether the records that list a row have labels above the median"
     if protection.sealed:
@@ -250,15 +254,13 @@ def training_attacks(
             return replace(found, attack="label inference", knew="which of its rows are linked, and no gradient")
 
         promised = Guarantee("nothing that a secondary receives depends on a label", 0.5)
-        yield PlannedAttack(
-            AttackKind.GRADIENTS, Adversary.SECONDARY, "label inference", learns, nothing_received, promised
-        )
+        yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "label inference", learns, nothing_received, promised)
         return
     promised = _accountant_guarantee(protection.gradient_noise, most, bounds_auc=True)
     run = partial(cut_layer_attacks.norm_attack, transcript.gradients, transcript.labels, rng=rng)
-    yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient norm", learns, run, promised)
+    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient norm", learns, run, promised)
     run = partial(cut_layer_attacks.direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
-    yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient direction", learns, run, promised)
+    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient direction", learns, run, promised)
 
     def row_counts() -> AttackFinding:
         # Rows that are requested often lie where records are dense; noise on gradients does not hide that.
@@ -274,24 +276,24 @@ def training_attacks(
         return replace(found, blind=raw, knew=f"{found.knew}; guessing is the same attack on its raw features")
 
     by_count = f"{learns}, by how often the row is requested"
-    yield PlannedAttack(AttackKind.ROW_COUNTS, Adversary.SECONDARY, "row counts", by_count, row_counts)
-    yield PlannedAttack(AttackKind.COMPLETION, Adversary.SECONDARY, "model completion", learns, completion)
+    yield PlannedAttack(AttackKind.ROW_COUNTS, *ON_LABELS, "row counts", by_count, row_counts)
+    yield PlannedAttack(AttackKind.COMPLETION, *ON_LABELS, "model completion", learns, completion)
 
 
 def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator[PlannedAttack]:
     """Plan the checks that the promised noise is there."""
-    sides: tuple[tuple[Adversary, str, CutTerms | FeatureTerms | None], ...] = (
-        (Adversary.PRIMARY, "features", protection.features),
-        (Adversary.PRIMARY, "activations", protection.activations),
-        (Adversary.SECONDARY, "gradients", protection.gradient_noise),
+    checked: tuple[tuple[tuple[Adversary, Victim], str, CutTerms | FeatureTerms | None], ...] = (
+        (ON_FEATURES, "features", protection.features),
+        (ON_FEATURES, "activations", protection.activations),
+        (ON_LABELS, "gradients", protection.gradient_noise),
     )
-    for who, what, terms in sides:
+    for roles, what, terms in checked:
         if terms is not None and terms.noise:
             deviation = terms.noise * (terms.clip if isinstance(terms, CutTerms) else 1.0)
             promised = Guarantee(f"noise with a standard deviation of {deviation:g} on all {what}", 0.0)
             name, learns = f"missing noise on {what}", f"what noise on {what} should hide"
-            run = partial(missing_noise, transcript.noise[what], deviation, who, name)
-            yield PlannedAttack(AttackKind.BUILD_CHECK, who, name, learns, run, promised)
+            run = partial(missing_noise, transcript.noise[what], deviation, roles[0], name)
+            yield PlannedAttack(AttackKind.BUILD_CHECK, *roles, name, learns, run, promised)
 
 
 @finding.timed

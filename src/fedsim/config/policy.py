@@ -11,11 +11,9 @@ from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.protocol.messages import Role
 
-AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 1", "audits"
+AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 2", "audits"
 BROKEN_VERDICT = "broken"
 FEATURE_INVERSION = "feature inversion"
-# The roles that could learn something about a party of this role.
-ADVERSARIES = {Role.PRIMARY: ("secondary",), Role.SECONDARY: ("primary", "coordinator"), Role.COORDINATOR: ()}
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,8 @@ def stored_audit(job: Job, party_file: PartyFile) -> dict[str, Any] | None:
 
 
 def attacks_on(party_file: PartyFile, report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the attacks of a report that other parties could run against this one."""
-    attacks = [finding for finding in report["findings"] if finding["adversary"] in ADVERSARIES[party_file.role]]
+    """Return the attacks of a report that reveal something about this party."""
+    attacks = [finding for finding in report["findings"] if finding["victim"] == party_file.role]
     if party_file.role is Role.SECONDARY:  # only attacks on its own linkage concern a secondary
         attacks = [finding for finding in attacks if finding["about"] == party_file.name]
     return attacks
@@ -249,7 +247,7 @@ def _read_audit(path: Path) -> dict[str, Any] | None:
         return None
     valid = all(
         isinstance(finding, dict)
-        and all(isinstance(finding.get(name), str) for name in ("about", "adversary", "verdict"))
+        and all(isinstance(finding.get(name), str) for name in ("about", "adversary", "victim", "verdict"))
         and isinstance(finding.get("leak"), int | float)
         for finding in findings
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import Adversary, AttackKind
+from fedsim.attack.finding import Adversary, AttackKind, Victim
 from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file, policy
 from fedsim.config.job import CutTerms, Job, coordinate_columns
@@ -448,20 +448,19 @@ def _privacy(run: FinishedRun) -> PageSection:
 
 
 ACTIVATIONS, EMBEDDED_ROWS = "activations at the cut layer", "embedding of the linked rows"
-# What an adversary infers from which row of the table.
+# What an adversary infers from which row of the table; of filters, from the identifiers of the victim.
 INFERRED_FROM = {
     AttackKind.GREEDY: "similarities",
     AttackKind.DISTANCES: "similarities",
     AttackKind.LIKELIHOOD: "similarities",
     AttackKind.LOCATION: "similarities",
-    AttackKind.BIT_ORDER: "identifiers of a secondary",
-    AttackKind.NAMES: "identifiers of a secondary",
     AttackKind.PROFILES: "distances",
     AttackKind.INVERSION: ACTIVATIONS,
     AttackKind.GRADIENTS: "gradients at the cut layer",
     AttackKind.COMPLETION: "gradients at the cut layer",
     AttackKind.ROW_COUNTS: "partner records of a record",
 }
+IDENTIFIERS_OF = {Victim.PRIMARY: "identifiers of the primary", Victim.SECONDARY: "identifiers of a secondary"}
 
 
 def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTable:
@@ -491,8 +490,8 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     if blind:
         encoded, distances = NOT_SEEN, "differences within a row, in shuffled rows"
     rows = (
-        ("identifiers of the primary", "its own", "masked" if blind else NOT_SEEN, encoded),
-        ("identifiers of a secondary", "masked" if blind else NOT_SEEN, "its own", encoded),
+        (IDENTIFIERS_OF[Victim.PRIMARY], "its own", "masked" if blind else NOT_SEEN, encoded),
+        (IDENTIFIERS_OF[Victim.SECONDARY], "masked" if blind else NOT_SEEN, "its own", encoded),
         ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
         ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
         ("labels", "its own", NOT_SEEN, NOT_SEEN),
@@ -503,7 +502,7 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
         (ACTIVATIONS, activations, "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
-    inferred = _inferred(audit)
+    inferred = _inferred(audit, blind=blind)
     if sealed:  # the same attack, on all that crosses the cut layer
         inferred = {(EMBEDDED_ROWS if row == ACTIVATIONS else row, who): text for (row, who), text in inferred.items()}
     cells = tuple(
@@ -513,12 +512,13 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), cells)
 
 
-def _inferred(audit: Mapping[str, Any] | None) -> dict[tuple[str, Adversary], str]:
+def _inferred(audit: Mapping[str, Any] | None, *, blind: bool) -> dict[tuple[str, Adversary], str]:
     """Return what the best attack above the limit infers, for each cell of the table."""
     found: dict[tuple[str, Adversary], str] = {}
     for attack in sorted(audit["findings"] if audit else (), key=lambda attack: attack["leak"]):
-        row = INFERRED_FROM.get(AttackKind(attack["kind"]))
-        if row and audit and attack["leak"] > audit["limit"]:
+        kind = AttackKind(attack["kind"])
+        row = INFERRED_FROM.get(kind, "distances" if blind else IDENTIFIERS_OF[Victim(attack["victim"])])
+        if kind is not AttackKind.BUILD_CHECK and audit and attack["leak"] > audit["limit"]:
             score = f"{attack['measure']} {format_number(attack['score']['value'])}"
             found[row, Adversary(attack["adversary"])] = f"; reveals {attack['learns']} ({attack['attack']}: {score})"
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, binomial_estimate
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim, binomial_estimate
 from fedsim.audit.report import AuditRow, Guarantee, Verdict
 
 KIND = AttackKind.GREEDY
@@ -12,7 +12,7 @@ KIND = AttackKind.GREEDY
 
 def row(score: IntervalEstimate, most: float | None = None, kind: AttackKind = KIND, blind: float = 0.0) -> AuditRow:
     found = AttackFinding(kind.value, kind, Adversary.PRIMARY, "share", score, blind, 10, "all")
-    return AuditRow("rentals", "its filter", found, Guarantee("a promise", most))
+    return AuditRow("rentals", Victim.SECONDARY, "its filter", found, Guarantee("a promise", most))
 
 
 @pytest.mark.parametrize("trials", [10, 100, 10_000])

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind, Victim
 from fedsim.audit import linkage_attacks, split_attacks
 from fedsim.audit.report import AuditReport, AuditSettings, PlannedAttack, Verdict, run_attacks
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
@@ -189,7 +189,7 @@ def test_a_blind_coordinator_is_attacked_by_what_it_opens(folder):
     rows, skipped = run_attacks("rentals", attacks, FAST.memory)
     found = {row.found.attack: row.found for row in rows}
     assert not skipped
-    assert {row.found.adversary for row in rows} == {Adversary.COORDINATOR}
+    assert {(row.found.adversary, row.victim) for row in rows} == {(Adversary.COORDINATOR, Victim.PRIMARY)}
     assert found[linkage_attacks.PARTNERS_TABLE].score.value > found[linkage_attacks.PUBLIC_LIST].score.value
     assert found["frequency of profiles"].score.low <= found["frequency of profiles"].blind
     assert found["order of distance profiles"].score.value < 0.5
@@ -213,6 +213,15 @@ def test_a_build_that_lays_less_noise_on_blind_links_than_the_job_says_is_caught
     monkeypatch.setattr(blind_linkage.BlindNoise, "draw", lambda *given: (0 * honest(*given)[0], honest(*given)[1]))
     linkage = replace(linked(folder).setup, blind=True).linkage(tau=None, sigma=0.4)
     assert verdicts(linkage)["greedy, distances"] is Verdict.BROKEN
+
+
+def test_a_plain_coordinator_is_attacked_by_the_filters_of_both_parties(folder):
+    job = read_job(folder / "job.toml")
+    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
+    attacks = linkage_attacks.coordinator_attacks(audited.linkage, FAST, np.random.default_rng(0))
+    rows, _ = run_attacks("rentals", attacks, FAST.memory)
+    assert {row.victim for row in rows} == set(Victim)
+    assert len({row.found.attack for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("epsilon", [5.0, 0.5])
@@ -365,7 +374,7 @@ def test_an_attack_that_cannot_run_leaves_its_reason():
         raise InputError("no record has a partner")
 
     rows, skipped = run_attacks(
-        "a", [PlannedAttack(AttackKind.GREEDY, Adversary.PRIMARY, "greedy", "all", fails)], memory=1
+        "a", [PlannedAttack(AttackKind.GREEDY, Adversary.PRIMARY, Victim.SECONDARY, "greedy", "all", fails)], memory=1
     )
     assert not rows
     assert skipped[0].why == "no record has a partner"

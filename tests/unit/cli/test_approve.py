@@ -64,18 +64,27 @@ def audit_paragraph() -> list[str]:
 def test_the_owner_reads_the_audit_of_exactly_this_job_or_how_to_make_it():
     job, party = read_job(Path("job.toml")), read_party_file(Path("party.toml"))
     assert audit_command(job, party) in audit_paragraph()[0]
-    weaker, worst, other = (
-        {"about": about, "adversary": who, "verdict": "kept", "leak": leak, "attack": name, "learns": "places"}
-        for about, who, leak, name in (
-            ("rentals", "primary", 0.1, "greedy"),
-            ("rentals", "primary", 0.4, "trilateration"),
-            ("schools", "coordinator", 0.9, "order"),
+    weaker, worst, *others = (
+        {
+            "about": about,
+            "adversary": who,
+            "victim": victim,
+            "verdict": "kept",
+            "leak": leak,
+            "attack": name,
+            "learns": "places",
+        }
+        for about, who, victim, leak, name in (
+            ("rentals", "primary", "secondary", 0.1, "greedy"),
+            ("rentals", "primary", "secondary", 0.4, "trilateration"),
+            ("schools", "coordinator", "secondary", 0.9, "order"),
+            ("rentals", "coordinator", "primary", 0.9, "profiles"),
         )
     )
     report = {"format": AUDIT_FORMAT, "hash": job.hash, "tables": [str(party.party)], "headline": "the worst"}
     path = audit_path(job, party)
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**report, "findings": [weaker, worst, other]}))
+    path.write_text(json.dumps({**report, "findings": [weaker, worst, *others]}))
     headline, *attacks = audit_paragraph()
     assert headline == "the worst"
     assert [("40 %" in text, "trilateration" in text) for text in attacks] == [(True, True)]

@@ -125,7 +125,14 @@ def test_weaker_protection_than_required_is_a_violation(tmp_path):
     assert rules == ["max_epsilon_per_km", "activations", "activations"]
 
 
-FINDING = {"about": "rentals", "adversary": "primary", "attack": "feature inversion", "verdict": "kept", "leak": 0.2}
+FINDING = {
+    "about": "rentals",
+    "adversary": "primary",
+    "victim": "secondary",
+    "attack": "feature inversion",
+    "verdict": "kept",
+    "leak": 0.2,
+}
 
 
 def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
@@ -149,7 +156,8 @@ def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
         ({"findings": [FINDING | {"leak": float("nan")}]}, "above-limit"),
         ({"findings": [FINDING | {"verdict": "broken"}]}, "broken-guarantee"),
         ({"findings": [FINDING, FINDING | {"about": "schools", "leak": 0.9}]}, ""),
-        ({"findings": [FINDING | {"adversary": "secondary"}]}, "no-attack"),
+        ({"findings": [FINDING | {"victim": "primary"}]}, "no-attack"),
+        ({"findings": [FINDING | {"victim": None}]}, "missing"),
         ({"settings": {"quick": True}}, "quick"),
         ({"settings": None}, "quick"),
         ({"settings": {}}, "quick"),
@@ -162,6 +170,15 @@ def test_an_audit_must_be_of_this_job_on_the_own_table_and_within_the_limit(tmp_
     found = audit_shortfall(job, rentals)
     assert (found.code if found else "") == code
     assert [violation.rule for violation in policy_violations(job, rentals)] == (["audit"] if code else [])
+
+
+def test_an_attack_of_a_blind_coordinator_on_the_primary_counts_for_the_primary_alone(tmp_path):
+    job, profiles = job_with(tmp_path), FINDING | {"adversary": "coordinator", "victim": "primary", "leak": 0.4}
+    for name, code in (("city", "above-limit"), ("rentals", "")):
+        own = party_with(tmp_path, name, "audit = { limit = 0.3 }")
+        report_on_file(job, own, findings=[FINDING, profiles])
+        found = audit_shortfall(job, own)
+        assert (found.code if found else "") == code
 
 
 def test_an_audit_of_the_job_before_it_changed_is_not_sufficient(tmp_path):

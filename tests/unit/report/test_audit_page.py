@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
 from fedsim.report.audit_page import BLIND_KNOWLEDGE, attack_figures, audit_page
 
@@ -14,7 +14,7 @@ def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) 
     found = AttackFinding(
         kind.value, kind, Adversary.PRIMARY, "share", IntervalEstimate(score, score, score), 0.0, 10, "all", {}, 1.0
     )
-    return AuditRow("<rentals>", "its filter", found, Guarantee("tau=0.05", most))
+    return AuditRow("<rentals>", Victim.SECONDARY, "its filter", found, Guarantee("tau=0.05", most))
 
 
 def page(*rows: AuditRow) -> str:

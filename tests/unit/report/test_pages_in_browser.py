@@ -15,7 +15,7 @@ import uvicorn
 
 import chromium
 from browser import Page, browser_page, needs_browser
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
 from fedsim.cli.demo import free_ports
 from fedsim.linkage import diagnose, link
@@ -58,7 +58,7 @@ def audit_text() -> str:
         1.0,
     )
     advice = (Advice(HOSTILE, "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
-    rows = (AuditRow(HOSTILE, "its filter", found, Guarantee("tau=0.05", 0.05)),)
+    rows = (AuditRow(HOSTILE, Victim.SECONDARY, "its filter", found, Guarantee("tau=0.05", 0.05)),)
     return audit_page(AuditReport(HOSTILE, "a" * 64, 0.01, rows, NEVER_ATTACKED, advice, ("a note",)))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from browser import browser_page, needs_browser
 from fedsim.cli.demo import describe_received
-from fedsim.config.job import read_job
+from fedsim.config.job import Job, read_job
 from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
@@ -108,6 +108,23 @@ def test_the_embedding_is_in_the_table_of_who_received_what(
     rows = [cells.get(EMBEDDED_ROWS, ""), cells[ACTIVATIONS]]
     assert ["unprotected" in cell for cell in rows] == seen
     assert ("embedding" in describe_received(job)["city"]) == job.sends_embedding == seen[0]
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "victim", "row"),
+    [
+        ("plain", "primary", "identifiers of the primary"),
+        ("plain", "secondary", "identifiers of a secondary"),
+        ("blind", "primary", "distances"),
+    ],
+)
+def test_what_the_coordinator_infers_stands_where_it_comes_from(coordinator, victim, row):
+    settings = record_of().job
+    job = Job.from_dict(settings | {"protection": {"coordinator": coordinator}})
+    score = {"measure": "share", "score": {"value": 0.4}, "leak": 0.4, "learns": "names", "attack": "graph"}
+    audit = {"limit": 0.01, "findings": [{"kind": "names", "adversary": "coordinator", "victim": victim, **score}]}
+    found = [name for name, *_, cell in visibility_table(job, audit).rows if "reveals names" in cell]
+    assert found == [row]
 
 
 def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
