@@ -22,16 +22,22 @@ from fedsim.runs.run_folder import lock_run_folder, make_private_folder
 
 
 def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: OutputMode) -> None:
-    """Write the documents of a job."""
+    """Write the documents of a job; without party files, from those beside it that have the names of its parties."""
     from fedsim.report.governance import write_governance
 
-    job, files = read_job(job_path), [read_party_file(path) for path in parties]
+    job = read_job(job_path)
+    if not parties:
+        beside = (job_path.with_name(f"{party.name}.toml") for party in job.parties)
+        parties = [path for path in beside if path.is_file()]
+    files = [read_party_file(path) for path in parties]
     for own in files:
         require_membership(job, own)
     make_private_folder(out, remedy="choose another --out")
     written = write_governance(job, files, out)
     names = " and ".join(map(str, written))
-    mode.show({"files": [str(path) for path in written]}, lambda: print_lines([f"Wrote {names}"]))
+    sources = ", ".join(map(str, parties)) or "the job alone; what its parties' files say is an open question"
+    value = {"files": [str(path) for path in written], "parties": [str(path) for path in parties]}
+    mode.show(value, lambda: print_lines([f"Wrote {names}", f"from {sources}"]))
 
 
 def run_delete(job_path: Path, party_path: Path, file: Path | None, mode: OutputMode) -> None:

@@ -277,7 +277,10 @@ def delete(
 @privacy_app.command()
 def governance(
     job: opt.JobFile,
-    parties: Annotated[list[Path], argument("PARTY_FILE", "Your own party file; those of others, if you have them.")],
+    parties: Annotated[
+        list[Path] | None,
+        argument("PARTY_FILE", "Your own party file, and those of others if you have them. Default: beside the job."),
+    ] = None,
     out: Annotated[Path, option("FOLDER", "Folder for governance.md and governance.html.")] = Path("governance"),
     quiet: Quiet = False,
     as_json: Json = False,
@@ -292,7 +295,7 @@ def governance(
     """
     from fedsim.cli.governance import run_governance
 
-    run_governance(job, parties, out, OutputMode(quiet, as_json))
+    run_governance(job, parties or [], out, OutputMode(quiet, as_json))
 
 
 # Run a job and use its model

@@ -47,7 +47,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "start", f"the weights of job {training.start_from}{joining}"
     for name, terms in job.secondaries.items():
         hardening = ", ".join(hardening_steps(terms)) or "none"
-        yield name, f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
+        linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
         extra = {
             f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
             f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
@@ -56,8 +56,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
                 terms.hide_rows
             ),
         }
-        if any(extra.values()):
-            yield "", ", ".join(text for text, applies in extra.items() if applies)
+        yield name, "; ".join([linked, *(text for text, applies in extra.items() if applies)])
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
@@ -165,6 +164,7 @@ def _describe_masked(terms: SecondaryTerms, columns: Mapping[str, str]) -> tuple
     return (masked, "how many ones each filter has") if terms.metric == "dice" else (masked,)
 
 
+BLIND_SPREAD = "the standard deviation of the distances between its own records, which scales the noise"
 BLIND_SHARES = "shares of distances in shuffled rows, and the number of its distinct records; no encoded identifier"
 
 
@@ -175,8 +175,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     identifiers = columns.identifiers[party_file.name]
     to_coordinator: tuple[str, ...] = (_describe_encoding(terms, identifiers), count)
     if blind:
-        spread = ("the standard deviation of the distances between its own records, which scales the noise",)
-        to_coordinator = (BLIND_SHARES, *(spread if terms.tau or terms.sigma else ()))
+        to_coordinator = (BLIND_SHARES, *((BLIND_SPREAD,) if terms.tau or terms.sigma else ()))
         count = f"{count} and of distinct ones, and which of the linked rows have equal encodings"
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed

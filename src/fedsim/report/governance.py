@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from fedsim.config import Job, PartyFile, disclosure, policy
 from fedsim.config.party_file import PartyColumns, resolve_columns
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import FileError
 from fedsim.protocol.messages import LedgerEntry, Party, Role
 from fedsim.report.formatting import format_bytes, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
@@ -102,7 +102,7 @@ def governance_sections(job: Job, parties: Sequence[PartyEvidence]) -> list[Page
     job
         The job.
     parties
-        The parties whose files are at hand; any number of them, at least one.
+        The parties whose files are at hand; any number of them.
     """
     return [
         _processing(job, parties),
@@ -121,9 +121,10 @@ def governance_sections(job: Job, parties: Sequence[PartyEvidence]) -> list[Page
 
 
 def write_governance(job: Job, parties: Sequence[PartyFile], out: Path) -> list[Path]:
-    """Write ``governance.md`` and ``governance.html`` into a folder; return both paths."""
-    if not parties:
-        raise SettingError("no party file given; pass at least your own", code="no-party-file")
+    """Write ``governance.md`` and ``governance.html`` into a folder; return both paths.
+
+    Without the file of a party, the documents have what the job says about it, and list the rest as open questions.
+    """
     sections = governance_sections(job, [PartyEvidence.read(job, own) for own in parties])
     title = f"Governance of job {job.name}"
     page = render_template("governance.html", title=title, lead=LEAD, sections=sections)
@@ -164,7 +165,7 @@ def _processing(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
 
 def _job_facts(job: Job) -> Iterator[tuple[str, str]]:
     yield "parties", ", ".join(map(str, job.parties))
-    yield from ((name, value) for name, value in disclosure.summarise_settings(job) if name)
+    yield from disclosure.summarise_settings(job)
 
 
 def _approval_text(job: Job, one: PartyEvidence) -> str:
@@ -192,20 +193,22 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
         sent = embedded if sealed else "activations of requested rows, every step"
         sent += f"; {embedded}" if job.sends_embedding and not sealed else ""
         asked = "row numbers" if sealed else "row numbers and gradients, every step"
-        order = "secret order of its linked rows"
+        order, offered = "secret order of its linked rows", encoded
         if job.protection.blind:
-            shares, order = "shares of distances in shuffled rows, random names of records", "random masks"
+            order = "random masks"
+            spread = f"; {disclosure.BLIND_SPREAD}" if terms.tau or terms.sigma else ""
             masked = f"{encoded}, under masks of the coordinator"
             links = f"random masks; the {terms.k} nearest places of each shuffled row, with shifted distances"
             links, asked, sent = (
                 f"{links} ({disclosure.describe_noise(terms)})",
-                f"{masked}; {asked}",
+                f"{masked}; random names of its records; {asked}",
                 f"{masked}; {sent}",
             )
-            encoded = shares
+            encoded = f"{disclosure.BLIND_SHARES}; a random name for each record"
+            offered = f"{disclosure.BLIND_SHARES}{spread}"
         flows += [
             (primary, coordinator, encoded),
-            (one, coordinator, encoded),
+            (one, coordinator, offered),
             (coordinator, primary, links),
             (coordinator, one, order),
             (primary, one, asked),
@@ -292,6 +295,7 @@ def _assessment(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
         quick = (one.audit.get("settings") or {}).get("quick") is not False
         source = f"source: audit of its table{', quick and less thorough' if quick else ''}"
         limit = f"Limit of the audit: {format_percent(one.audit['limit'])}. {one.audit['headline']}."
+        limit = " ".join([limit, *(f"Note: {note}." for note in one.audit.get("notes", []))])
         tables.append(PageTable(f"Risks to {one.name} ({source})", head, rows, limit))
     return PageSection("dpia", "Impact assessment (draft)", tuple(notes), tables=tuple(tables))
 

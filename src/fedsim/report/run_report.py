@@ -612,7 +612,7 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
         "metrics": record.metrics,
         "worst_groups": [vars(group) for group in sorted(run.groups, key=lambda group: -group.error)[:MAX_GROUPS]],
         "worth": None if run.ladder is None else run.ladder.worth,
-        "privacy": {name: value for name, value in disclosure.summarise_settings(run.job) if name},
+        "privacy": dict(disclosure.summarise_settings(run.job)),
         "audit": None if run.audit is None else run.audit["headline"],
     }
 

@@ -134,7 +134,7 @@ def test_the_owner_sees_the_settings_of_the_preset_and_its_guarantees(tmp_path):
     shown = dict(summarise_settings(job))
     assert shown["preset"].startswith("protected")
     assert f"{PRESET_FEATURE_NOISE:g}" in shown["features"]
-    assert f"epsilon {PRESET_EPSILON_PER_KM:g} per km" in shown[""]
+    assert f"epsilon {PRESET_EPSILON_PER_KM:g} per km" in shown["rentals"]
     subjects = {sentence.partition(":")[0] for sentence in privacy_guarantees(job)}
     assert {"rentals", "schools", "features", "labels"} <= subjects
 

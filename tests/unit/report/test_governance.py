@@ -12,6 +12,8 @@ import pytest
 from fedsim.cli import main
 from fedsim.config.policy import audit_path
 from fedsim.report.governance import PartyEvidence, data_flows, flow_picture, open_questions, write_governance
+from fedsim.report.run_data import read_run
+from fedsim.report.run_report import model_card
 from fedsim.runs.approval import approval_path
 from fedsim.runs.deletion import delete_rows
 from fedsim.runs.run_folder import open_audit_log
@@ -81,6 +83,41 @@ def test_sealed_labels_show_in_the_flows(place):
     said = " ".join(what for _, _, what in data_flows(place.job))
     assert "gradients" not in said
     assert "embedding" in said
+
+
+def test_what_crosses_under_a_blind_coordinator_is_said_of_each_party(tmp_path):
+    job = create_local_job(tmp_path / "blind", protection={"coordinator": "blind"}).job
+    said = {(str(sender.role), str(receiver.role)): what for sender, receiver, what in data_flows(job)}
+    assert "random name" in said["primary", "coordinator"]
+    assert "standard deviation" not in said["primary", "coordinator"]
+    assert "random name" not in said["secondary", "coordinator"]
+    assert "standard deviation" in said["secondary", "coordinator"]
+
+
+def test_every_protection_of_the_job_and_every_note_of_the_audit_is_shown(tmp_path):
+    place = create_local_job(tmp_path / "job", secondaries={RENTALS: {"min_degree": 2, "dummies": 0.25}})
+    write_run(place.run(CITY), replace(record_of(), job=place.job.to_dict(), hash=place.job.hash))
+    write_audit(place.run(CITY))
+    path = audit_path(place.job, place.own(CITY))
+    path.parent.mkdir(parents=True)
+    facts = {"tables": ["primary 'city'"], "notes": ["attacked under other noise"]}
+    path.write_text(json.dumps(json.loads((place.run(CITY) / "audit.json").read_text()) | facts))
+    for written in write_governance(place.job, [place.own(CITY)], tmp_path):
+        assert all(word in written.read_text() for word in ("25 %", "at least 2 records", "attacked under other noise"))
+    card = model_card(read_run(place.run(CITY)))["privacy"]
+    assert "25 %" in card[RENTALS]
+
+
+@pytest.mark.parametrize("beside", [(), (CITY,), (NOTARY, CITY, RENTALS)])
+def test_the_job_is_enough_and_files_beside_it_are_read(place, tmp_path, beside, capsys):
+    for name in {NOTARY, CITY, RENTALS} - set(beside):
+        place.path(name).unlink()
+    with pytest.raises(SystemExit) as ended:
+        main(["governance", str(place.job_path), "--out", str(tmp_path / "pack"), "--json"])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)["parties"] == [str(place.path(name)) for name in beside]
+    written = (tmp_path / "pack" / "governance.md").read_text()
+    assert written.count("its file was not given") == 3 - len(beside)
 
 
 def test_the_command_names_what_it_wrote(place, tmp_path, capsys):
