@@ -53,11 +53,6 @@ EXAMPLES_NOTE = (
     "prediction compared with an average partner record; the bars lead from the prediction with average partner "
     "records to that of the model. Letters and numbers of partner records are valid on this page only."
 )
-LINKS_NOTE = (
-    "What the primary sees of the links: the similarities that the coordinator sends, and pseudonymous row numbers. "
-    "Distances stay with the coordinator. Similarities are scaled: 0 is the average link of the training records, 1 is "
-    "one standard deviation more similar."
-)
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>|#&])")
 
 
@@ -192,9 +187,26 @@ def contribution_section(run: FinishedRun) -> PageSection:
     return replace(section, paragraphs=(note, difference))
 
 
+def _describe_visible_links(job: Job) -> str:
+    """Say what the primary sees of the links, and how similarities are scaled."""
+    seen = (
+        "the similarities that the coordinator sends, and pseudonymous row numbers. Distances stay with the coordinator"
+    )
+    if job.protection.blind:
+        noisy = any(terms.tau or terms.sigma for terms in job.secondaries.values())
+        seen = f"the distances of partners{', with noise' if noisy else ''}, and pseudonymous row numbers. The blind"
+        seen = f"{seen} coordinator knows distances up to an unknown shift only, and the primary computes similarities"
+    average = "all records" if job.protection.sealed else "the training records"
+    scale = f"Similarities are scaled: 0 is the average link of {average}, 1 is one standard deviation more similar"
+    return f"What the primary sees of the links: {seen}. {scale}."
+
+
 def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
     """Return the similarity by rank, the choice of K, the reuse of candidates, and maps."""
-    notes, has_places = [LINKS_NOTE], any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values())
+    notes, has_places = (
+        [_describe_visible_links(run.job)],
+        any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values()),
+    )
     if has_places and not maps:
         file = shlex.quote(f"{run.record.party}.toml")
         notes.append(f"To add a map of the primary's places: `fedsim report {run.path_argument} --map {file}`")

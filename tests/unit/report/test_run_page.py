@@ -127,6 +127,13 @@ def test_what_the_coordinator_infers_stands_where_it_comes_from(coordinator, vic
     assert found == [row]
 
 
+@pytest.mark.parametrize(("coordinator", "stay"), [("plain", True), ("blind", False)])
+def test_distances_are_said_to_stay_with_a_plain_coordinator_alone(tmp_path, coordinator, stay):
+    job = record_of().job | {"protection": {"coordinator": coordinator}}
+    write_run(tmp_path, replace(record_of(), job=job))
+    assert ("Distances stay with the coordinator" in page_of(tmp_path)) == stay
+
+
 def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
     write_run(tmp_path, record_of())
     page = page_of(tmp_path)
