@@ -72,6 +72,8 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     first, second = alone.take(rows[: len(rows) // 2]), alone.take(rows[len(rows) // 2 :])
     if primary is None:
         name, *others = secondaries
+        if not job.protection.sealed:
+            notes.append("the primary's labels are not here: the training that is attacked learns a made-up label")
         notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
         return AuditTables(first, {name: second}, tuple(notes))
     name = next(iter(job.secondaries))
@@ -171,6 +173,9 @@ def attack_secondary(
         attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
         found, left = report.run_attacks(name, attacks, settings.memory)
         rows, skipped = rows + found, skipped + left
+        if not audited.inputs.labelled:
+            why = "the primary's file is not here; they are the primary's, not yours"
+            skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     return rows, skipped
 
 
@@ -287,6 +292,8 @@ class MitigationSearch:
         protection = make_protection(side, clip, noise)
         transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
         attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
+        if not self.inputs.labelled:
+            return self._best_advantage(attacks, secret), "what it costs depends on the primary's labels"
         without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
         quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
         return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"

@@ -23,6 +23,7 @@ from fedsim.config.job import CutTerms, EmbeddingName, FeatureTerms, Job, Protec
 from fedsim.errors import InputError
 from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
+from fedsim.protocol.messages import Role
 from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
 from fedsim.splitnn import Features, Neighbours
@@ -48,6 +49,7 @@ class TrainingInputs:
     primary: PrimaryData
     secondary: Features  # in the secondary's own order
     split: Split
+    labelled: bool = True  # or made up, where the primary's are not here
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,10 +72,19 @@ class CutTranscript:
 def training_inputs(
     job: Job, primary: party_data.PartyData, secondary: party_data.PartyData, split: Split
 ) -> TrainingInputs:
-    """Prepare both tables as the parties would."""
+    """Prepare both tables as the parties would; a secondary alone has no labels, so that they are made up."""
     task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
-    data = PrimaryData(primary.network_features(split.train), primary.labels()[0], task, primary.own.name)
-    return TrainingInputs(job, data, secondary.network_features(), split)
+    features, labelled = primary.network_features(split.train), primary.own.role is Role.PRIMARY
+    labels = primary.labels()[0] if labelled else _made_up_labels(features, task)
+    data = PrimaryData(features, labels, task, job.primary.name)
+    return TrainingInputs(job, data, secondary.network_features(), split, labelled)
+
+
+def _made_up_labels(features: Features, task: TaskType) -> AnyArray:
+    """Return a mix of the features, above zero, or whether it is above the median."""
+    columns = _columns(features)
+    mix = columns @ np.random.default_rng(0).normal(size=columns.shape[1])
+    return (mix > np.median(mix)).astype(np.int64) if task is TaskType.CLASSES else mix - mix.min() + 1.0
 
 
 def record_training(
@@ -246,6 +257,8 @@ def training_attacks(
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "feature inversion", learns, run, promised, memory)
     yield from _noise_checks(transcript, protection)
+    if not inputs.labelled:
+        return
     learns = "whether the records that list a row have labels above the median"
     if protection.sealed:
 

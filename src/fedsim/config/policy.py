@@ -181,10 +181,11 @@ def audit_path(job: Job, party_file: PartyFile) -> Path:
 
 
 def audit_command(job: Job, party_file: PartyFile) -> str:
-    """Return the command that runs the audit; a secondary needs a primary's file with labels, or a stand-in."""
+    """Return the command that runs the audit with the party's own file, and the primary's if that lies beside it."""
     job_path = job.path if job.path.name else Path("job.toml")
     primary = party_file.path.with_name(f"{job.primary.name}.toml")
-    files = [primary, party_file.path] if party_file.role is Role.SECONDARY else [party_file.path]
+    both = party_file.role is Role.SECONDARY and primary.is_file()
+    files = [primary, party_file.path] if both else [party_file.path]
     return shlex.join(["fedsim", "audit", str(job_path), *map(str, files)])
 
 
@@ -226,8 +227,7 @@ def _audit_weakness(
     if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
         return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
     if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
-        fix = "add the primary's party file, or one of the same name with your own table and any label"
-        message = f"its audit has no attack on features, which requires labels ({fix})"
+        message = "its audit has no attack on features, for a reason that its page lists"
         return AuditShortfall("no-feature-attack", message)
     above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
     message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"

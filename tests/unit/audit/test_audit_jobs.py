@@ -119,6 +119,14 @@ def test_flipped_bits_are_named_as_what_the_job_claims(folder):
     assert all("0.018" in row.guarantee.sentence and row.verdict is Verdict.NONE for row in orders)
 
 
+@pytest.mark.parametrize("protection", ["", '[protection]\ngradients = "none"\n'])
+def test_a_secondary_alone_learns_what_is_revealed_of_its_features(folder, protection):
+    report = audited(folder, f"{protection}{BY_NAME}", "register")
+    assert "feature inversion" in attacks(report, "register", Adversary.PRIMARY)
+    assert not attacks(report, "register", Adversary.SECONDARY)
+    assert any("made-up label" in note for note in report.notes) == (protection == "")
+
+
 def test_two_secondaries_without_a_primary_leave_one_out_and_say_so(folder):
     report = audited(folder, BY_NAME + BY_PLACE, "register", "maps")
     assert {row.about for row in report.rows} == {"register"}

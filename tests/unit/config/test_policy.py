@@ -9,7 +9,14 @@ import pytest
 
 from fedsim.config.job import CutTerms, Job, Protection, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
-from fedsim.config.policy import AUDIT_FORMAT, audit_path, audit_shortfall, policy_violations, record_count_violations
+from fedsim.config.policy import (
+    AUDIT_FORMAT,
+    audit_command,
+    audit_path,
+    audit_shortfall,
+    policy_violations,
+    record_count_violations,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -179,6 +186,13 @@ def test_an_attack_of_a_blind_coordinator_on_the_primary_counts_for_the_primary_
         report_on_file(job, own, findings=[FINDING, profiles])
         found = audit_shortfall(job, own)
         assert (found.code if found else "") == code
+
+
+def test_the_command_of_an_audit_names_files_that_the_party_has(tmp_path):
+    job, rentals = job_with(tmp_path), party_with(tmp_path, "rentals", "")
+    assert audit_command(job, rentals).split()[2:] == [str(job.path), str(rentals.path)]
+    city = party_with(tmp_path, "city", "")
+    assert audit_command(job, rentals).split()[2:] == [str(job.path), str(city.path), str(rentals.path)]
 
 
 def test_an_audit_of_the_job_before_it_changed_is_not_sufficient(tmp_path):
