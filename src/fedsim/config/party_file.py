@@ -156,7 +156,14 @@ class Policy(ConfigSection):
     hide_rows: bool = False
     """Require `hide_rows`."""
     min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=2.0)
-    """Smallest accepted noise on the features of secondaries, in standard deviations of each column."""
+    """Smallest accepted noise on the features of secondaries, in standard deviations of each column. With
+    `min_average_of`, a job that meets either rule is accepted."""
+    min_average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
+    """Smallest accepted `features.average_of`. With `min_feature_noise`, a job that meets either rule is accepted."""
+    blind_coordinator: bool = False
+    """Require `protection.coordinator = "blind"`."""
+    sealed_labels: bool = False
+    """Require sealed labels (`protection.gradients = "none"`)."""
     activations: CutRequirement | None = None
     """Required protection of the activations that secondaries send. Default: none."""
     gradients: CutRequirement | None = None

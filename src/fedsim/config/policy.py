@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.job import Job, SecondaryTerms
+from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.protocol.messages import Role
 
@@ -111,11 +111,28 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
             yield "hide_rows", f"requires hide_rows{where}, but the job shows the primary which rows repeat"
 
 
+def _check_features(policy: Policy, terms: FeatureTerms | None) -> Violations:
+    """Check noise on features and averages over neighbours; where a policy names both, either is enough."""
+    rules = (
+        ("min_feature_noise", policy.min_feature_noise, (terms and terms.noise) or 0.0, "feature noise of at least"),
+        ("min_average_of", policy.min_average_of, (terms and terms.average_of) or 1, "averages over at least"),
+    )
+    required = [(rule, least, has, text) for rule, least, has, text in rules if least is not None]
+    if required and all(has < least for _, least, has, _ in required):
+        wanted = " or ".join(f"{text} {least:g}" for _, least, _, text in required)
+        yield (
+            required[0][0],
+            f"requires {wanted}, but the job has {' and '.join(f'{has:g}' for *_, has, _ in required)}",
+        )
+
+
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     policy, protection = party_file.policy, job.protection
-    least, noise = policy.min_feature_noise, (protection.features and protection.features.noise) or 0.0
-    if least is not None and noise < least:
-        yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
+    yield from _check_features(policy, protection.features)
+    if policy.blind_coordinator and not protection.blind:
+        yield "blind_coordinator", "requires a blind coordinator, but that of the job sees encoded identifiers"
+    if policy.sealed_labels and not protection.sealed:
+        yield "sealed_labels", "requires sealed labels, but the job sends gradients"
     longest, days = policy.max_retention_days, protection.retention.days
     if longest is not None and protection.sealed and days > longest:
         message = f"accepts that activations are stored for at most {longest} days, but the job has {days}"

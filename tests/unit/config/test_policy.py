@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.config.job import CutTerms, Job, Protection, read_job
+from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.config.policy import (
     AUDIT_FORMAT,
@@ -53,6 +53,10 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", "min_dummies = 0.2", ("0.2", "0")),
         ("rentals", "hide_rows = true", ("hide_rows",)),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
+        ("rentals", "min_average_of = 5", ("5", "1")),
+        ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("2", "5")),
+        ("rentals", "blind_coordinator = true", ("blind",)),
+        ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "activations = { min_noise = 0.5 }", ("0.5", "none")),
         ("city", "gradients = { min_noise = 2 }", ("2", "none")),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
@@ -130,6 +134,29 @@ def test_weaker_protection_than_required_is_a_violation(tmp_path):
     job = job.model_copy(update={"protection": Protection(activations=CutTerms(clip=1.0, noise=0.5))})
     rules = [violation.rule for violation in policy_violations(job, rentals)]
     assert rules == ["max_epsilon_per_km", "activations", "activations"]
+
+
+@pytest.mark.parametrize(
+    ("features", "rules"),
+    [
+        ({"average_of": 5}, []),
+        ({"noise": 2.0}, []),
+        ({"noise": 2.0, "average_of": 5}, []),
+        ({"average_of": 4}, ["min_feature_noise"]),
+        ({"noise": 1.0, "average_of": 4}, ["min_feature_noise"]),
+    ],
+)
+def test_averages_over_neighbours_are_accepted_instead_of_noise_where_a_policy_names_both(tmp_path, features, rules):
+    rentals = party_with(tmp_path, "rentals", "min_feature_noise = 2\nmin_average_of = 5")
+    job = job_with(tmp_path).model_copy(update={"protection": Protection(features=FeatureTerms(**features))})
+    assert [violation.rule for violation in policy_violations(job, rentals)] == rules
+
+
+def test_a_policy_that_asks_for_it_accepts_the_protected_preset(tmp_path):
+    rule = "blind_coordinator = true\nsealed_labels = true\nmin_feature_noise = 1"
+    rentals = party_with(tmp_path, "rentals", rule)
+    job = job_with(tmp_path, "[network]", '[protection]\npreset = "protected"\n\n[network]')
+    assert not policy_violations(job, rentals)
 
 
 FINDING = {
