@@ -112,6 +112,33 @@ class Guarantee:
 NO_GUARANTEE = Guarantee("none")
 
 
+_LABELS = (
+    "{who} guesses with an AUC of {score} whether labels of the primary's records are above the median; {blind} is "
+    "guessing"
+)
+EXPLANATIONS = {
+    AttackKind.GREEDY: "from one similarity at a time {who} finds the filter of {share} of the records of {about}, and "
+    "whoever has the key reads identifiers from a filter",
+    AttackKind.LIKELIHOOD: "from all similarities of a record together {who} finds the filter of {share} of the "
+    "records of {about}, and whoever has the key reads identifiers from a filter",
+    AttackKind.DISTANCES: "the noise hides too little: {who} computes the exact distance of {share} of the links",
+    AttackKind.LOCATION: "{who} locates {share} of the records of {about} within {metres} m, from the places of its "
+    "own records that they are linked to",
+    AttackKind.BIT_ORDER: "without the key {who} learns {learns}: its ranking agrees with the true one by {score}, "
+    "where 1 is perfect",
+    AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, by a list of names like "
+    "those in the table",
+    AttackKind.PROFILES: "{who} recognises the identifiers behind {share} of the rows of {whose} by their distances, "
+    "but not which records they belong to",
+    AttackKind.INVERSION: "if {who} knows the features of some rows of {about}, it explains {share} of the variance of "
+    "the others from what it receives",
+    AttackKind.GRADIENTS: _LABELS,
+    AttackKind.COMPLETION: _LABELS,
+    AttackKind.ROW_COUNTS: f"from how often its rows are requested, {_LABELS}",
+    AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
+}
+
+
 @dataclass(frozen=True)
 class AuditRow:
     """One attack on the linkage with one secondary (``about``), at the expense of the primary or of this secondary."""
@@ -139,6 +166,22 @@ class AuditRow:
         """
         return self.found.score.low if self.is_check else self.found.advantage
 
+    def fails(self, limit: float) -> bool:
+        """Whether the attack gains more than the limit or contradicts what the job claims."""
+        return self.leak > limit or self.verdict is Verdict.BROKEN
+
+    @property
+    def explanation(self) -> str:
+        """What the result means, in one plain sentence."""
+        found = self.found
+        whose = "the primary" if self.victim is Victim.PRIMARY else self.about
+        who = self.about if found.adversary is Adversary.SECONDARY else f"the {found.adversary.value}"
+        facts = {"who": who, "whose": whose, "about": self.about, "share": f"{100 * found.score.value:.3g} %"}
+        facts |= {"score": f"{found.score.value:.2f}", "blind": f"{found.blind:.2f}", "learns": self.learns}
+        facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
+        sentence = EXPLANATIONS[found.kind].format(**facts)
+        return f"{sentence[0].upper()}{sentence[1:]}."
+
     def as_dict(self) -> dict[str, Any]:
         """Return the row in JSON types."""
 
@@ -153,6 +196,7 @@ class AuditRow:
             "about": self.about,
             "victim": self.victim.value,
             "learns": self.learns,
+            "explanation": self.explanation,
             **found,
             "leak": self.leak,
             "guarantee": self.guarantee.sentence,

@@ -88,6 +88,11 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     typer.echo()
     print_renderable(findings_table(report))
     typer.echo()
+    failing = [row for row in report.rows if row.fails(report.limit)]
+    print_lines(["what the attacks marked ! mean:"] if failing else [])
+    for row in failing:
+        line = f"  {row.found.attack}: {row.explanation}"
+        print_lines(textwrap.wrap(line, WIDTH, subsequent_indent="    "))
     if report.over and not report.advice:
         over = f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}"
         typer.echo(f"{over}; settings not searched")
@@ -114,13 +119,18 @@ def findings_table(report: AuditReport) -> Table:
             table.add_row(Text(f"by the {adversary.value}{links}", style="bold", no_wrap=True))
             for row in rows:
                 if row.about == about:
-                    table.add_row(*map(Text, _attack_cells(row, report.limit)))
+                    table.add_row(*map(Text, _attack_cells(row, report.limit)), style=row_style(row, report.limit))
     return table
+
+
+def row_style(row: AuditRow, limit: float) -> str:
+    """Return the style of an attack in the terminal: red where it fails."""
+    return "red" if row.fails(limit) else ""
 
 
 def _attack_cells(row: AuditRow, limit: float) -> Iterator[str]:
     found = row.found
-    yield f"{'!' if row.leak > limit else ' '} {found.attack}"
+    yield f"{'!' if row.fails(limit) else ' '} {found.attack}"
     low, high = format_number(found.score.low), format_number(found.score.high)
     yield f"{format_number(found.score.value)} ({low} to {high})"
     yield format_number(found.blind)

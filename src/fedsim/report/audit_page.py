@@ -94,7 +94,8 @@ def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[
 
 
 def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int], several: bool) -> tuple[str, ...]:
-    """Return name, adversary, secret, measure, success, guessing, guarantee, verdict and the class of the table row."""
+    """Return name, adversary, secret, explanation of a failing attack, measure, success, guessing, guarantee, verdict
+    and the class of the table row."""
     found, guarantee = row.found, row.guarantee
     value, low, high = (format_number(part) for part in (found.score.value, found.score.low, found.score.high))
     error = f"; {format_number(found.figures[MEDIAN_ERROR_METRES])} m" if MEDIAN_ERROR_METRES in found.figures else ""
@@ -103,6 +104,7 @@ def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int], several: boo
         f"{found.attack}, {row.about}" if several else found.attack,
         found.adversary.value,
         row.learns,
+        row.explanation if row.fails(limit) else "",
         found.measure,
         f"{value} ({low} to {high}){error}",
         format_number(found.blind),

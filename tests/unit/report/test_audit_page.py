@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
+from fedsim.cli.evaluation import findings_table
 from fedsim.report.audit_page import BLIND_KNOWLEDGE, attack_figures, audit_page
 
 
@@ -32,6 +35,26 @@ def test_a_broken_guarantee_stands_first_and_everything_is_escaped():
 def test_nothing_above_the_limit_is_said_calmly():
     found = page(row(0.001, 0.05))
     assert 'class="fine"' in found
+
+
+def test_every_failing_attack_is_explained_and_no_other():
+    found = page(row(0.2, 0.5), row(0.3, None, AttackKind.LIKELIHOOD), row(0.001, 0.5, AttackKind.DISTANCES))
+    assert found.count("of the records of &lt;rentals&gt;") >= 2
+    assert "hides too little" not in found
+
+
+@pytest.mark.parametrize("kind", AttackKind)
+def test_every_kind_of_attack_is_explained_in_one_sentence(kind):
+    sentence = row(0.4, None, kind).explanation
+    assert sentence.endswith(".")
+    assert "{" not in sentence
+    assert sentence.count(". ") == 0
+
+
+def test_failing_attacks_are_red_in_the_terminal():
+    rows = row(0.4, None), row(0.001, None, AttackKind.DISTANCES)
+    table = findings_table(AuditReport("flats", "a" * 64, 0.01, rows, NEVER_ATTACKED, (), ()))
+    assert [line.style for line in table.rows] == [None, "red", ""]
 
 
 def test_the_page_asks_the_network_for_nothing():
