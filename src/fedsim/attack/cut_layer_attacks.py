@@ -257,7 +257,7 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
     rest = np.setdiff1d(np.arange(len(inputs)), known)
 
     def score(guess: Floats, truth: Floats) -> float:
-        return mean_r2(guess.reshape(truth.shape), truth)  # some models return a flat array for a single feature
+        return mean_r2(guess.reshape(len(truth), -1), truth.reshape(len(truth), -1))  # a single feature is flat
 
     model = fit_best(candidate_models(len(known), rng, classes=False), inputs[known], scaled[known], score)
     guess, truth = model.predict(inputs[rest]).reshape(len(rest), -1), scaled[rest]
@@ -303,7 +303,9 @@ def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any
 
 
 def fit_best(models: Sequence[Any], rows: AnyArray, wanted: AnyArray, score: ScoreFunction) -> Any:
-    """Return the model with the best cross-validated score, fitted on all rows."""
+    """Return the model with the best cross-validated score, fitted on all rows; a single column is passed flat."""
+    if wanted.ndim == 2 and wanted.shape[1] == 1:
+        wanted = wanted[:, 0]
     classes = wanted.ndim == 1 and wanted.dtype.kind in "biu"
     splitter = model_selection.StratifiedKFold if classes else model_selection.KFold
     folds = list(splitter(FOLDS).split(rows, wanted))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import DataConversionWarning
 
 from fedsim.attack.cut_layer_attacks import (
     Eavesdropper,
@@ -96,6 +99,14 @@ def test_a_wide_cut_gives_features_back_and_a_noisy_one_does_not():
     known = np.arange(0, 600, 10)
     assert inversion_attack(wide, features, known, rng=chance()).score.low > 0.6
     assert inversion_attack(noisy, features, known, rng=chance()).score.value < 0.1
+
+
+def test_a_single_feature_is_guessed_without_a_warning_of_the_models():
+    features = np.random.default_rng(0).normal(size=(120, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataConversionWarning)
+        found = inversion_attack(np.hstack([features, features**2]), features, np.arange(60), rng=chance())
+    assert found.score.value > 0.9
 
 
 def test_inversion_judges_only_rows_it_did_not_know_and_features_that_vary():
