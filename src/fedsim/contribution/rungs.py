@@ -444,15 +444,17 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
     # The primary's names are among its identifiers already.
     inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, rung.embedded_partners(arrays), dropout)
     stacked = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
-    found = []
-    for rows, values in ((split.test, network), (split.validation, on_validation)):
-        columns = stacked.columns(inputs.take(rows))
-        found.append(stacked.combine(values, None, features.take(rows), columns)[0])
+    found = [network, on_validation]  # trees without weight are not kept
+    if stacked is not None:
+        parts = ((split.test, network), (split.validation, on_validation))
+        seen = [(rows, values, stacked.columns(inputs.take(rows))) for rows, values in parts]
+        found = [stacked.combine(values, None, features.take(rows), columns)[0] for rows, values, columns in seen]
     scores = [
         measure(values, data.labels[rows], data.task_type)
         for rows, values in zip((split.test, split.validation), found, strict=True)
     ]
-    figures = {"weight": stacked.weight, "trees_see_partners": bool(stacked.pools)}
+    weight, pools = (1.0, ()) if stacked is None else (stacked.weight, stacked.pools)
+    figures = {"weight": weight, "trees_see_partners": bool(pools)}
     return RungOutcome(found[0], scores[0], scores[1], figures, found[1])
 
 
