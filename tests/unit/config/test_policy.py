@@ -155,8 +155,10 @@ def test_averages_over_neighbours_are_accepted_instead_of_noise_where_a_policy_n
 def test_a_policy_that_asks_for_it_accepts_the_protected_preset(tmp_path):
     rule = "blind_coordinator = true\nsealed_labels = true\nmin_feature_noise = 1"
     rentals = party_with(tmp_path, "rentals", rule)
-    job = job_with(tmp_path, "[network]", '[protection]\npreset = "protected"\n\n[network]')
-    assert not policy_violations(job, rentals)
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("tau = 0.01\n", "")
+    path = tmp_path / "job.toml"
+    path.write_text(f'{text}\n[protection]\npreset = "protected"\n', encoding="utf-8")
+    assert not policy_violations(read_job(path), rentals)
 
 
 FINDING = {

@@ -110,6 +110,13 @@ def test_the_embedding_is_in_the_table_of_who_received_what(
     assert ("embedding" in describe_received(job)["city"]) == job.sends_embedding == seen[0]
 
 
+def job_under(coordinator: str) -> dict[str, Any]:
+    """Return a job with noise that a blind coordinator can apply as well."""
+    job = record_of().job
+    secondaries = {name: terms | {"tau": None, "sigma": 0.4} for name, terms in job["secondaries"].items()}
+    return job | {"secondaries": secondaries, "protection": {"coordinator": coordinator}}
+
+
 @pytest.mark.parametrize(
     ("coordinator", "victim", "row"),
     [
@@ -119,8 +126,7 @@ def test_the_embedding_is_in_the_table_of_who_received_what(
     ],
 )
 def test_what_the_coordinator_infers_stands_where_it_comes_from(coordinator, victim, row):
-    settings = record_of().job
-    job = Job.from_dict(settings | {"protection": {"coordinator": coordinator}})
+    job = Job.from_dict(job_under(coordinator))
     score = {"measure": "share", "score": {"value": 0.4}, "leak": 0.4, "learns": "names", "attack": "graph"}
     audit = {"limit": 0.01, "findings": [{"kind": "names", "adversary": "coordinator", "victim": victim, **score}]}
     found = [name for name, *_, cell in visibility_table(job, audit).rows if "reveals names" in cell]
@@ -129,8 +135,7 @@ def test_what_the_coordinator_infers_stands_where_it_comes_from(coordinator, vic
 
 @pytest.mark.parametrize(("coordinator", "stay"), [("plain", True), ("blind", False)])
 def test_distances_are_said_to_stay_with_a_plain_coordinator_alone(tmp_path, coordinator, stay):
-    job = record_of().job | {"protection": {"coordinator": coordinator}}
-    write_run(tmp_path, replace(record_of(), job=job))
+    write_run(tmp_path, replace(record_of(), job=job_under(coordinator)))
     assert ("Distances stay with the coordinator" in page_of(tmp_path)) == stay
 
 

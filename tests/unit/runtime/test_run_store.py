@@ -163,7 +163,8 @@ def test_features_are_noisy_in_training_and_repeat_with_the_same_secret(tmp_path
 
 
 def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
-    job, files = trained(tmp_path / "preset", {"job": {"[network]": '[protection]\npreset = "protected"\n\n[network]'}})
+    preset = {"[network]": '[protection]\npreset = "protected"\n\n[network]', "tau = 0.05\n": ""}
+    job, files = trained(tmp_path / "preset", {"job": preset, "rentals": {"max_tau = 0.05": "min_sigma = 0.4"}})
     assert job.secondaries["rentals"].blur is not None
     assert job.protection.sealed
     assert job.protection.features.average_of is not None
