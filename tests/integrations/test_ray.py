@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import polars as pl
 import pytest
@@ -21,6 +24,7 @@ from fedsim.linkage import link, load_links, save_encoded
 from fedsim.linkage.engines import CandidateChunk, Engine, LocalEngine, QueryTile, load_engine
 from fedsim.linkage.metrics import WeightedField, WeightedSum, get_metric
 from fedsim.linkage.partitioned import link_in_parts
+from fedsim.linkage.ray_engine import answers_without_token
 from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.types import EncodedTable
 from fedsim_lab.faults.local_job import NOTARY, RENTALS, LocalJob, create_local_job
@@ -204,6 +208,20 @@ def test_tiles_of_a_node_that_is_killed_run_again(cluster: Any, engine: Engine, 
     assert killed[0] < len(tables[0])
     assert len(cluster.list_all_nodes()) == 2
     assert same_files(tmp_path / "ray", tmp_path / "local")
+
+
+def test_a_cluster_that_requires_no_token_is_recognised(cluster: Any) -> None:
+    def answer(_: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+
+    open_to_all = grpc.server(ThreadPoolExecutor(1))
+    open_to_all.add_generic_rpc_handlers([SimpleNamespace(service=answer)])  # type: ignore[list-item]
+    port = open_to_all.add_insecure_port("127.0.0.1:0")
+    open_to_all.start()
+    assert answers_without_token(f"127.0.0.1:{port}")
+    open_to_all.stop(None).wait()
+    assert not answers_without_token(f"127.0.0.1:{port}")
+    assert not answers_without_token(cluster.address)
 
 
 def test_addresses_without_a_cluster_are_refused_at_once(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import grpc
+
 from fedsim.errors import DeviceError, FedSimError, SettingError
 from fedsim.linkage.engines import (
     CandidateChunk,
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
     from fedsim.linkage.metrics import Metric
     from fedsim.linkage.search.runner import Records
 
+log = logging.getLogger(__name__)
+
 TASKS_PER_WORKER = 2  # one runs, one waits; more would only hold memory
 MAX_RETRIES = 20  # of a task whose node or worker was lost
 OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
 INDEX_FACTOR = 6  # memory of an index, in sizes of its records
 CONNECT_SECONDS = 10.0
 LOOK_SECONDS = 30.0  # until the nodes are looked at again
+TOKEN_CHECK_SECONDS = 5.0
 NO_ENGINE = "engine ray requires the package ray; install fedsim-vfl[ray]"
 # Ray reads these when it is imported. It reports nothing, and a cluster started here listens on 127.0.0.1 only.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -104,6 +109,11 @@ class RayEngine:
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise _no_cluster(self._address, error) from error
         self._owned = True
+        if self._address and answers_without_token(self._ray.get_runtime_context().gcs_address):
+            fix = (
+                "stop it, run `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node and start it again"
+            )
+            log.warning("the Ray cluster requires no token: anyone who reaches its ports can run code on it; %s", fix)
 
     def describe(self) -> str:
         """Return the size of the cluster."""
@@ -186,6 +196,17 @@ class RayEngine:
             raise DeviceError(message, code="engine-failed", reason=type(error).__name__) from error
         finally:
             del waiting[ready]
+
+
+def answers_without_token(address: str) -> bool:
+    """Return whether a cluster obeys callers without a token; Ray's own setting says only what this process sends."""
+    method = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty message is a valid request
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(method)(b"", timeout=TOKEN_CHECK_SECONDS)
+        except grpc.RpcError:  # unauthenticated; or TLS, whose certificates keep others out
+            return False
+    return True
 
 
 def _check_address(address: str) -> None:
