@@ -9,7 +9,10 @@ N members, T outputs of the task.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -35,6 +38,13 @@ from fedsim.version import VERSION
 
 OUTPUTS = ("prediction", "spread")
 EXAMPLE_RECORDS = 2
+LOGGED_SECTIONS = ("seed", "task", "training", "protection", "secondaries")  # of a job; not its addresses
+# A server that is away is found within seconds instead of minutes; what is sent later has MLflow's own patience.
+FIRST_CONTACT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
 
 
 class WholeNetwork(nn.Module):
@@ -76,6 +86,7 @@ class PrimaryNetwork:
     inputs: dict[str, AnyArray]
     facts: dict[str, str]
     metrics: dict[str, float]  # of the test records
+    settings: dict[str, str]  # of the job, such as training.epochs
 
     @classmethod
     def load(cls, folder: Path) -> PrimaryNetwork:
@@ -107,7 +118,8 @@ class PrimaryNetwork:
             "trees": "not included" if store.has_weights(TREES_MODEL) else "none",
         }
         metrics = {f"test_{metric}": value for metric, value in record.metrics.get("test", {}).items()}
-        return cls(WholeNetwork(model).eval(), inputs, facts, metrics)
+        logged = {section: record.job[section] for section in LOGGED_SECTIONS if section in record.job}
+        return cls(WholeNetwork(model).eval(), inputs, facts, metrics, flatten_settings(logged))
 
     @cached_property
     def onnx(self) -> Any:
@@ -134,8 +146,7 @@ class PrimaryNetwork:
                     verbose=False,
                 )
         except ImportError as error:
-            message = "an ONNX file requires the packages onnx and onnxscript; install fedsim-vfl[onnx]"
-            raise SettingError(message, code="missing-package", package="onnx") from error
+            raise _missing_package("an ONNX file", error, "onnx") from error
         finally:
             for logger, level in zip(loggers, before, strict=True):
                 logger.setLevel(level)
@@ -157,19 +168,55 @@ def register_model(loaded: PrimaryNetwork, name: str) -> str:
     try:
         mlflow: Any = import_module("mlflow")
         flavour: Any = import_module("mlflow.onnx")
+        import_module("onnxruntime")  # MLflow looks for it in the middle of a run
     except ImportError as error:
-        message = "registering a model requires the packages mlflow and onnx; install fedsim-vfl[tracking,onnx]"
-        raise SettingError(message, code="missing-package", package="mlflow") from error
+        raise _missing_package("registering a model", error, "onnx,tracking") from error
+    model = loaded.onnx  # before a run begins that would remain as a failed one
     with torch.no_grad():
         found = loaded.network(*(torch.from_numpy(array) for array in loaded.inputs.values()))
     outputs = {part: values.numpy() for part, values in zip(OUTPUTS, found, strict=True)}
     signature = mlflow.models.infer_signature(loaded.inputs, outputs)
     try:
+        with _defaults_in_environment(FIRST_CONTACT):
+            mlflow.search_experiments(max_results=1)
         with mlflow.start_run(run_name=loaded.facts["name"]):
-            mlflow.log_params(loaded.facts)
+            mlflow.log_params({**loaded.settings, **loaded.facts})
             mlflow.log_metrics(loaded.metrics)
-            logged = flavour.log_model(loaded.onnx, name="primary", signature=signature, registered_model_name=name)
+            logged = flavour.log_model(model, name="primary", signature=signature, registered_model_name=name)
     except mlflow.exceptions.MlflowException as error:
         message = f"MLflow did not take the model ({type(error).__name__}); check MLFLOW_TRACKING_URI and the name"
         raise SettingError(message, code="tracking-failed") from error
     return str(logged.model_uri)
+
+
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the numbers, words and switches of nested settings by dotted names; lists and schemas are left out.
+
+    >>> flatten_settings({"training": {"epochs": 3, "patience": None}, "seed": 7})
+    {'training.epochs': '3', 'seed': '7'}
+    """
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and name != "schema":
+            flat |= flatten_settings(value, f"{prefix}{name}.")
+        elif isinstance(value, str | int | float):
+            flat[f"{prefix}{name}"] = str(value)
+    return flat
+
+
+def _missing_package(purpose: str, error: ImportError, extras: str) -> SettingError:
+    package = (error.name or "mlflow").partition(".")[0]
+    message = f"{purpose} requires the package {package}; install fedsim-vfl[{extras}]"
+    return SettingError(message, code="missing-package", package=package)
+
+
+@contextmanager
+def _defaults_in_environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that are not set yet, until the block ends."""
+    new = settings.keys() - os.environ.keys()
+    os.environ.update({name: settings[name] for name in new})
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]

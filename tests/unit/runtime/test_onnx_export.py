@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +74,34 @@ def test_a_file_and_a_registered_model_predict_what_the_network_predicts(run: Pa
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(registered.predict(inputs)[name], other, rtol=1e-5, atol=1e-5)
     (version,) = mlflow.MlflowClient().search_model_versions("name='flats'")
-    assert mlflow.get_run(version.run_id).data.params["method"] == "stacked"
+    logged = mlflow.get_run(version.run_id).data.params
+    assert (logged["method"], logged["training.width"], logged["secondaries.rentals.k"]) == ("stacked", "8", "5")
+    assert not any("address" in name for name in logged)
 
 
-def test_a_missing_package_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("package", ["onnxscript", "pandas", "onnxruntime", "mlflow"])
+def test_a_missing_package_is_named_before_a_run_begins(package: str, run: Path, tmp_path: Path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    for module in [name for name in sys.modules if name.startswith("mlflow.onnx")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SettingError) as caught:
+        register_model(PrimaryNetwork.load(run), "flats")
+    assert (caught.value.code, caught.value.package) == ("missing-package", package)
+    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
+
+
+def test_a_server_that_is_away_is_reported_within_seconds(run: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     loaded = PrimaryNetwork.load(run)
-    for package, use in (("onnxscript", lambda: loaded.onnx), ("mlflow", lambda: register_model(loaded, "flats"))):
-        monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(SettingError) as caught:
-            use()
-        assert caught.value.code == "missing-package"
+    assert loaded.onnx
+    started = time.monotonic()
+    with pytest.raises(SettingError) as caught:
+        register_model(loaded, "flats")
+    assert caught.value.code == "tracking-failed"
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(
