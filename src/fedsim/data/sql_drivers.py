@@ -273,8 +273,12 @@ def _read_password(path: SecretSource) -> str:
     if isinstance(path, Path):
         check_readable(path)
     try:
-        found = read_secret(path).decode().partition("\n")[0].strip("\r")
-    except (OSError, ValueError):
+        content = read_secret(path)
+    except OSError:
+        content = b""
+    try:
+        found = content.decode().partition("\n")[0].strip("\r")
+    except UnicodeDecodeError:
         found = ""
     if not found:
         raise FileError(f"{path} contains no password; write it on the first line", code="no-password")

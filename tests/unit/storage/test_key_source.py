@@ -12,6 +12,7 @@ import pytest
 
 import openbao
 from fedsim.cli import ExitCode, exit_code_for
+from fedsim.data import sql_drivers
 from fedsim.errors import FedSimError, FileError, KeyServerError, SettingError
 from fedsim.linkage.encoding import Key
 from fedsim.storage import key_source
@@ -73,6 +74,14 @@ def test_a_variable_that_is_not_set_and_one_that_is_no_key_are_told_apart(monkey
         Key.read(SecretReference(variable="FEDSIM_LINKAGE_KEY"))
     assert caught.value.code == "bad-key-file"
     assert SECRET not in f"{caught.value} {caught.value.__cause__}"
+
+
+def test_a_fault_of_the_key_server_is_not_reported_as_a_bad_key_or_password() -> None:
+    reference = SecretReference(path="secret/data/city", field="linkage_key")
+    for use in (Key.read, sql_drivers._read_password):
+        with pytest.raises(SettingError) as caught:
+            use(reference)
+        assert caught.value.code == "no-key-server"
 
 
 # Against a real server

@@ -69,9 +69,11 @@ class Key:
         """Read a key that :meth:`write` stored, or that an environment variable or a key server holds."""
         source = Path(path) if isinstance(path, str) else path
         try:
-            key = cls(bytes.fromhex(read_secret(source).decode("ascii").strip()))
+            content = read_secret(source)
         except OSError as error:
             raise FileError(f"cannot read the key file {path}: {error.strerror}", code="not-readable") from error
+        try:
+            key = cls(bytes.fromhex(content.decode("ascii").strip()))
         except (ValueError, SettingError):
             # Without the cause: a decoding error quotes the text, and the text is the secret.
             message = f"{path} is not a key of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
