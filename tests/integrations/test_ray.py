@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import signal
 import subprocess
 import sys
@@ -20,11 +21,11 @@ import polars as pl
 import pytest
 
 from fedsim.errors import DeviceError, InputError, SettingError
-from fedsim.linkage import link, load_links, save_encoded
+from fedsim.linkage import link, load_links, ray_engine, save_encoded
 from fedsim.linkage.engines import CandidateChunk, Engine, LocalEngine, QueryTile, load_engine
 from fedsim.linkage.metrics import WeightedField, WeightedSum, get_metric
 from fedsim.linkage.partitioned import link_in_parts
-from fedsim.linkage.ray_engine import answers_without_token
+from fedsim.linkage.ray_engine import ask_without_token
 from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.types import EncodedTable
 from fedsim_lab.faults.local_job import NOTARY, RENTALS, LocalJob, create_local_job
@@ -144,6 +145,15 @@ def test_an_error_in_a_task_is_the_one_of_this_machine(engine: Engine) -> None:
     assert here.value.code == there.value.code == "distance-overflow"
 
 
+def test_an_error_that_is_not_ours_is_a_failed_engine(engine: Engine) -> None:
+    table = get_metric("dice").prepare(filters(40, 1), "table")
+    chunk = CandidateChunk(get_metric("dice"), table, 0, 3, BackendOptions("flat", "cpu"))
+    broken: Any = QueryTile(1, None)
+    with pytest.raises(DeviceError) as failed:
+        list(engine.search_tiles(chunk, [QueryTile(0, table), broken]))
+    assert failed.value.code == "engine-failed"
+
+
 def test_a_killed_driver_continues_and_parts_appear_at_once(cluster: Any, tmp_path: Path) -> None:
     for name, n, parts, seed in (("flats", 120_000, 3, 1), ("rentals", 90_000, 2, 2)):
         write_places(tmp_path / name, n, parts, seed)
@@ -210,6 +220,39 @@ def test_tiles_of_a_node_that_is_killed_run_again(cluster: Any, engine: Engine, 
     assert same_files(tmp_path / "ray", tmp_path / "local")
 
 
+def test_a_search_goes_on_without_the_last_node_with_a_gpu(
+    cluster: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_engine, "NODE_CHECK_SECONDS", 1.0)
+    tables = [get_metric("dice").prepare(filters(40, seed), "table") for seed in (1, 2)]
+    chunk = CandidateChunk(get_metric("dice"), tables[1], 0, 3, BackendOptions())
+    assert engine._resources(chunk, tables[0])["num_gpus"] == 1  # type: ignore[attr-defined]
+    victim = cluster.list_all_nodes()[-1]
+
+    def tiles() -> Iterator[QueryTile]:
+        yield QueryTile(0, tables[0])
+        cluster.remove_node(victim, allow_graceful=False)
+        yield QueryTile(1, tables[0])
+        yield QueryTile(2, tables[0])
+
+    found = {number: best.partner.tolist() for number, best, _ in engine.search_tiles(chunk, tiles())}
+    ((_, expected, _),) = LocalEngine().search_tiles(chunk, [QueryTile(0, tables[0])])
+    assert found == dict.fromkeys(range(3), expected.partner.tolist())
+
+
+def test_a_wrong_token_and_a_missing_one_are_told_apart_from_no_cluster(cluster: Any, tmp_path: Path) -> None:
+    script = (
+        "from fedsim.errors import DeviceError\nfrom fedsim.linkage.engines import load_engine\n"
+        f"try:\n    load_engine('ray:{cluster.address}').check()\nexcept DeviceError as error:\n    print(error.code)"
+    )
+    known = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"} | {"HOME": str(tmp_path)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", script], env=known | token, stdout=subprocess.PIPE, text=True)
+        for token in ({"RAY_AUTH_TOKEN": "a7" * 32}, {})
+    ]
+    assert [process.communicate()[0].strip() for process in running] == ["cluster-token-refused"] * 2
+
+
 def test_a_cluster_that_requires_no_token_is_recognised(cluster: Any) -> None:
     def answer(_: Any) -> Any:
         return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
@@ -218,10 +261,10 @@ def test_a_cluster_that_requires_no_token_is_recognised(cluster: Any) -> None:
     open_to_all.add_generic_rpc_handlers([SimpleNamespace(service=answer)])  # type: ignore[list-item]
     port = open_to_all.add_insecure_port("127.0.0.1:0")
     open_to_all.start()
-    assert answers_without_token(f"127.0.0.1:{port}")
+    assert ask_without_token(f"127.0.0.1:{port}") is grpc.StatusCode.OK
     open_to_all.stop(None).wait()
-    assert not answers_without_token(f"127.0.0.1:{port}")
-    assert not answers_without_token(cluster.address)
+    assert ask_without_token(f"127.0.0.1:{port}") is grpc.StatusCode.UNAVAILABLE
+    assert ask_without_token(cluster.address) is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_addresses_without_a_cluster_are_refused_at_once(tmp_path: Path) -> None:

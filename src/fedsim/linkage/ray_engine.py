@@ -12,7 +12,7 @@ import secrets
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from itertools import chain
@@ -46,13 +46,13 @@ MAX_RETRIES = 20  # of a task whose node or worker was lost
 OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
 INDEX_FACTOR = 6  # memory of an index, in sizes of its records
 CONNECT_SECONDS = 10.0
-LOOK_SECONDS = 30.0  # until the nodes are looked at again
+NODE_CHECK_SECONDS = 30.0  # without a result, until the nodes are checked
 TOKEN_CHECK_SECONDS = 5.0
 NO_ENGINE = "engine ray requires the package ray; install fedsim-vfl[ray]"
 # Ray reads these when it is imported. It reports nothing, and a cluster started here listens on 127.0.0.1 only.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+NO_USAGE_STATS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-PATIENT = {"RAY_raylet_start_wait_time_s": "120", "RAY_agent_register_timeout_ms": "120000"}
+STARTUP_TIMEOUTS = {"RAY_raylet_start_wait_time_s": "120", "RAY_agent_register_timeout_ms": "120000"}
 
 
 class RayEngine:
@@ -66,9 +66,9 @@ class RayEngine:
     """
 
     def __init__(self, address: str = "") -> None:
-        os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+        os.environ.update({name: value for name, value in NO_USAGE_STATS.items() if name not in os.environ})
         if not address and "ray" not in sys.modules:
-            settings = {**LOOPBACK, **PATIENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+            settings = {**LOOPBACK, **STARTUP_TIMEOUTS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
         try:
             self._ray: Any = import_module("ray")
@@ -106,10 +106,14 @@ class RayEngine:
             _check_address(self._address)
         try:
             self._ray.init(logging_level=logging.ERROR, configure_logging=False, **options)
+        except self._ray.exceptions.AuthenticationError as error:  # there is no token here
+            raise _bad_token(self._address) from error
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            if ":" in self._address and ask_without_token(self._address) is grpc.StatusCode.UNAUTHENTICATED:
+                raise _bad_token(self._address) from error  # the cluster is there, and wants another one
             raise _no_cluster(self._address, error) from error
         self._owned = True
-        if self._address and answers_without_token(self._ray.get_runtime_context().gcs_address):
+        if self._address and ask_without_token(self._ray.get_runtime_context().gcs_address) is grpc.StatusCode.OK:
             fix = (
                 "stop it, run `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node and start it again"
             )
@@ -136,20 +140,45 @@ class RayEngine:
         if first is None:
             return
         resources = self._resources(chunk, first.records)
-        task = self._ray.remote(_run_task).options(max_retries=MAX_RETRIES, **resources)
         records, name = self._ray.put(chunk.records), secrets.token_hex(8)
-        light = replace(chunk, records=None, options=replace(chunk.options, threads=int(resources["num_cpus"])))
-        waiting: dict[Any, int] = {}
+        waiting: dict[Any, QueryTile] = {}
+
+        def submit(tile: QueryTile) -> None:
+            task = self._ray.remote(_run_task).options(max_retries=MAX_RETRIES, **resources)
+            options = replace(chunk.options, threads=int(resources["num_cpus"]))
+            chunk_without_records = replace(chunk, records=None, options=options)
+            waiting[task.remote(VERSION, name, chunk_without_records, records, tile)] = tile
+
+        def next_result() -> tuple[int, TileBest, str]:
+            nonlocal resources
+            while not (done := self._ray.wait(list(waiting), num_returns=1, timeout=NODE_CHECK_SECONDS)[0]):
+                if any(_fits(node, resources) for node in self._nodes()):
+                    continue
+                # Ray would wait forever for a node as large as one that is lost: ask for what the others have.
+                log.warning("no node of the Ray cluster fits a task any more; its tiles are started again, smaller")
+                resources = self._resources(chunk, first.records)
+                stuck = [waiting.pop(reference) for reference in self._cancel(waiting)]
+                for tile in stuck:
+                    submit(tile)
+            (ready,) = done
+            return waiting.pop(ready).number, *self._result(ready)
+
         try:
             for tile in chain([first], remaining):
-                waiting[task.remote(VERSION, name, light, records, tile)] = tile.number
+                submit(tile)
                 while len(waiting) >= self._most_tasks(resources):
-                    yield self._next_result(waiting, resources)
+                    yield next_result()
             while waiting:
-                yield self._next_result(waiting, resources)
+                yield next_result()
         finally:
-            for reference in waiting:
-                self._ray.cancel(reference, force=True)
+            self._cancel(waiting)
+
+    def _cancel(self, references: Iterable[Any]) -> list[Any]:
+        """Cancel tasks and return them."""
+        cancelled = list(references)
+        for reference in cancelled:
+            self._ray.cancel(reference, force=True)
+        return cancelled
 
     def _resources(self, chunk: CandidateChunk, queries: Records) -> dict[str, float]:
         """Return what a task takes of its node, so that Ray starts no more of them than fit."""
@@ -177,36 +206,40 @@ class RayEngine:
         kind, needed = ("GPU", 1.0) if resources["num_gpus"] else ("CPU", resources["num_cpus"])
         return max(1, TASKS_PER_WORKER * int(found.get(kind, 0) / needed))
 
-    def _next_result(self, waiting: dict[Any, int], resources: dict[str, float]) -> tuple[int, TileBest, str]:
-        errors, done = self._ray.exceptions, list[Any]()
-        while not done:
-            done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=LOOK_SECONDS)
-            if not done and not any(node.get("GPU", 0) >= resources["num_gpus"] for node in self._nodes()):
-                message = "the last node with a GPU left the Ray cluster; run the command again, or add --device cpu"
-                raise DeviceError(message, code="engine-failed", reason="no node")
-        (ready,) = done
+    def _result(self, ready: Any) -> tuple[TileBest, str]:
+        errors = self._ray.exceptions
         try:
-            return waiting[ready], *self._ray.get(ready)
+            found: tuple[TileBest, str] = self._ray.get(ready)
         except errors.RayTaskError as error:
             if isinstance(error.cause, FedSimError):
                 raise error.cause from None
-            raise
+            reason = type(error.cause).__name__
+            message = f"a task failed on Ray ({reason}); install the same fedsim-vfl on every node"
+            raise DeviceError(message, code="engine-failed", reason=reason) from error
         except errors.RayError as error:
             message = f"a task failed on Ray ({type(error).__name__}); check memory and logs of its nodes"
             raise DeviceError(message, code="engine-failed", reason=type(error).__name__) from error
-        finally:
-            del waiting[ready]
+        return found
 
 
-def answers_without_token(address: str) -> bool:
-    """Return whether a cluster obeys callers without a token; Ray's own setting says only what this process sends."""
+def _fits(node: Mapping[str, float], resources: Mapping[str, float]) -> bool:
+    """Return whether a node is large enough for a task; it may be busy now."""
+    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    return all(node.get(name, 0) >= resources[needed] for name, needed in names.items())
+
+
+def ask_without_token(address: str) -> grpc.StatusCode:
+    """Return how a cluster answers a caller without a token: OK if it obeys everybody, UNAUTHENTICATED if it does not.
+
+    Ray's own setting says only what this process sends. A cluster with TLS is UNAVAILABLE to this caller.
+    """
     method = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty message is a valid request
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary(method)(b"", timeout=TOKEN_CHECK_SECONDS)
-        except grpc.RpcError:  # unauthenticated; or TLS, whose certificates keep others out
-            return False
-    return True
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
 
 
 def _check_address(address: str) -> None:
@@ -229,10 +262,17 @@ def _no_cluster(address: str, error: Exception) -> DeviceError:
     return DeviceError(f"{message}, or use engine ray without an address", code="no-cluster", address=address)
 
 
+def _bad_token(address: str) -> DeviceError:
+    message = f"the Ray cluster at '{address}' refuses this machine's token, or there is none; copy ~/.ray/auth_token"
+    return DeviceError(f"{message} from the node that was started first", code="cluster-token-refused", address=address)
+
+
 _memory: tuple[str, SearchMemory] = ("", SearchMemory())
 
 
-def _run_task(version: str, name: str, light: CandidateChunk, records: Any, tile: QueryTile) -> tuple[TileBest, str]:
+def _run_task(
+    version: str, name: str, chunk_without_records: CandidateChunk, records: Any, tile: QueryTile
+) -> tuple[TileBest, str]:
     """Search one tile, in a worker of the cluster."""
     global _memory  # noqa: PLW0603 - the index outlives the task
     if version != VERSION:
@@ -240,4 +280,4 @@ def _run_task(version: str, name: str, light: CandidateChunk, records: Any, tile
         raise SettingError(message, code="version-mismatch")
     if _memory[0] != name:
         _memory = (name, SearchMemory())
-    return search_tile(replace(light, records=records), tile, _memory[1])
+    return search_tile(replace(chunk_without_records, records=records), tile, _memory[1])
