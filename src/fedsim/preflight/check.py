@@ -41,7 +41,9 @@ from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
 PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
-TELEMETRY_MODULES = {"metrics": "prometheus_client", "otlp": "opentelemetry"}
+OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+# The package opentelemetry itself is always there: FastAPI installs its interface.
+TELEMETRY_MODULES = {"metrics": ("prometheus_client",), "otlp": ("opentelemetry.sdk", OTLP_EXPORTER)}
 GPU_FILES = (Path("/dev/nvidia0"), Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the last under WSL
 WRITABLE_BY_OTHERS = 0o022
 DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
@@ -160,8 +162,8 @@ def check_device(place: CheckedParty) -> Iterator[CheckFinding]:
 def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
     """Check that what exports metrics, traces and logs is installed, and who can read them."""
     settings = place.own.telemetry
-    wanted = [module for name, module in TELEMETRY_MODULES.items() if getattr(settings, name)]
-    if missing := [module for module in wanted if find_spec(module) is None]:
+    wanted = [module for name, modules in TELEMETRY_MODULES.items() if getattr(settings, name) for module in modules]
+    if missing := [module for module in wanted if not _is_installed(module)]:
         fix = "pip install fedsim-vfl[telemetry]"
         yield failure("telemetry", f"the package {missing[0]} is not installed", fix, code="missing-package")
     if settings.metrics and not is_loopback(settings.metrics):
@@ -172,6 +174,13 @@ def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
     if address.scheme == "http" and not is_loopback(f"{address.hostname}:0"):
         message = "traces and logs travel to the collector in plaintext"
         yield warning("telemetry", message, "use an https address in telemetry.otlp", code="plaintext-telemetry")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
 
 
 def check_engine(place: CheckedParty) -> Iterator[CheckFinding]:

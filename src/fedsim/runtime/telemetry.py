@@ -235,8 +235,9 @@ def _import_extra(module: str, setting: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        message = f"{setting} requires the package {module.partition('.')[0]}; install fedsim-vfl[telemetry]"
-        raise SettingError(message, code="missing-package", package=module) from error
+        missing = error.name or module
+        message = f"{setting} requires the module {missing}; install fedsim-vfl[telemetry]"
+        raise SettingError(message, code="missing-package", package=missing) from error
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -396,6 +397,13 @@ def test_a_message_that_is_too_large_is_found_before_it_is_sent(folder):
 def test_a_missing_package_is_named(folder, monkeypatch):
     monkeypatch.setitem(check.PACKAGES, "no_such_module", "no-such-package")
     assert_found(failures(report(folder)), "software", "missing-package", "no-such-package")
+
+
+@pytest.mark.parametrize("module", check.TELEMETRY_MODULES["otlp"])
+def test_a_missing_exporter_of_traces_is_named(folder, monkeypatch, module):
+    monkeypatch.setattr(check, "find_spec", lambda name: None if name == module else find_spec(name))
+    change(folder / "city.toml", "[tls]", '[telemetry]\notlp = "http://127.0.0.1:4318"\n[tls]')
+    assert_found(failures(report(folder, "city")), "telemetry", "missing-package", module)
 
 
 def test_choices_of_other_packages_can_be_checked(folder):

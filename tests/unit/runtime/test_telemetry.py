@@ -90,6 +90,17 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     assert (missing.value.code, missing.value.package) == ("missing-package", "prometheus_client")
 
 
+def test_a_missing_exporter_of_traces_is_named(monkeypatch):
+    exporter = "opentelemetry.exporter.otlp.proto.http"
+    for name in [module for module in sys.modules if module.startswith(exporter)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, exporter, None)
+    with pytest.raises(SettingError) as missing, telemetry._open_otlp("http://127.0.0.1:1", SimpleNamespace()):
+        pass
+    assert missing.value.code == "missing-package"
+    assert missing.value.package.startswith(exporter)
+
+
 def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.2)
     own = SimpleNamespace(name="city", role=Role.PRIMARY)
