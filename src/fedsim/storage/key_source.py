@@ -96,8 +96,9 @@ class _KeyServer:
         except ValueError:
             host = None
         if address.scheme not in ("https", "http") or not host:
-            rule = "set BAO_ADDR or VAULT_ADDR to its address, such as https://vault.example.org:8200"
-            raise SettingError(f"a key is in OpenBao or Vault, but where is unknown; {rule}", code="no-key-server")
+            fault = "the party file refers to a vault: key, but neither BAO_ADDR nor VAULT_ADDR is set"
+            rule = "set one to the address of the server, such as https://vault.example.org:8200"
+            raise SettingError(f"{fault}; {rule}", code="no-key-server")
         if address.scheme == "http" and not _is_this_machine(host):
             fault = f"the key server {host} would be asked in plaintext, over the network"
             raise SettingError(f"{fault}; use an address with https://", code="key-server-plaintext")
@@ -110,6 +111,11 @@ class _KeyServer:
     def ask(self, path: str, token: str = "", body: Mapping[str, str] | None = None) -> tuple[int, Any]:
         """Return status and answer of one request; redirections are not followed, they could take the token along."""
         headers = {"X-Vault-Request": "true", "X-Vault-Token": token, "X-Vault-Namespace": self.namespace}
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            fault = (
+                f"the token or namespace for the key server {self.place} has characters that are not printable ASCII"
+            )
+            raise SettingError(f"{fault}; set it again, without line breaks", code="bad-key-server-login")
         connection = self._connection()
         try:
             target = f"{self.address.path.rstrip('/')}/v1/{path}"
@@ -121,7 +127,7 @@ class _KeyServer:
             fault = f"the certificate of the key server {self.place} is not trusted ({error.verify_message})"
             hint = "name its authority in BAO_CACERT or VAULT_CACERT"
             raise FileError(f"{fault}; {hint}", code="key-server-not-trusted") from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
             fault = f"the key server {self.place} cannot be reached ({reason})"
             raise KeyServerError(f"{fault}; check address and network", code="key-server-away") from None
@@ -187,9 +193,8 @@ def _log_in(server: _KeyServer) -> str:
         path = Path(_variable("TOKEN_PATH") or Path.home() / ".vault-token")
         if path.is_file():
             return _read_token(path)
-        known = "TOKEN, ROLE_ID and SECRET_ID, or K8S_ROLE"
-        fault = f"the key server {server.place} requires a login; set {known}, each after BAO_ or VAULT_"
-        raise SettingError(fault, code="no-key-server-login")
+        known = "VAULT_TOKEN, VAULT_ROLE_ID with VAULT_SECRET_ID, or VAULT_K8S_ROLE (or the BAO_ names)"
+        raise SettingError(f"the key server {server.place} requires a login; set {known}", code="no-key-server-login")
     status, answer = server.ask(f"auth/{quote(mount)}/login", body=body)
     if status in (400, 401, 403, 404):
         fault = f"the key server {server.place} refuses the login at auth/{mount} (status {status})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -237,6 +238,20 @@ def test_kubernetes_logs_in_with_the_token_of_its_service_account(
     (login, _, sent), (entry, headers, _) = asked
     assert (login, sent) == ("/v1/auth/kubernetes/login", b'{"role": "fedsim", "jwt": "a.b.c"}')
     assert (entry, headers["X-Vault-Token"], headers["X-Vault-Namespace"]) == ("/v1/old/city", "s.login", "city")
+
+
+@pytest.mark.parametrize("variable", ["VAULT_TOKEN", "VAULT_NAMESPACE"])
+@pytest.mark.parametrize("value", ["hvs.first\nhvs.second", "hvs.fi\u00e9rst"])
+def test_a_malformed_token_or_namespace_is_refused_without_being_shown(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAULT_TOKEN", openbao.ROOT_TOKEN)
+    monkeypatch.setenv(variable, value)
+    with answering(200, b"{}") as (address, asked):
+        monkeypatch.setenv("VAULT_ADDR", address)
+        error = failure("vault:a#b")
+    assert (type(error), error.code, asked) == (SettingError, "bad-key-server-login", [])
+    assert "hvs.fi" not in "".join(traceback.format_exception(error))
 
 
 def test_a_server_that_is_away_silent_plaintext_or_unknown_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
