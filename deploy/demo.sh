@@ -3,7 +3,7 @@
 # Run by the service "setup" of compose.yaml. Folders that exist are left alone, so that a second start resumes.
 set -eu
 example=${EXAMPLE:-/example} parties=${PARTIES:-/parties} work=$(mktemp -d)
-if [ -e "$parties/city/job.toml" ]; then
+if [ -e "$parties/city/.ready" ]; then
     echo "The parties exist already."
     exit 0
 fi
@@ -24,4 +24,5 @@ for party in notary rentals city; do
     fedsim approve "$parties/$party/job.toml" "$parties/$party/$party.toml" --yes
     if [ "$(id -u)" = 0 ]; then chown -R 10001:10001 "$parties/$party"; fi
 done
+touch "$parties/city/.ready" # last: a start that was interrupted begins again
 rm -r "$work"
