@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fedsim.runtime.telemetry import METRICS
+from fedsim.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -258,10 +259,35 @@ def test_a_job_is_started_again_unless_a_person_is_needed(unit: configparser.Con
         ("primary", "stay=true"),
         ("coordinator", "secrets.linkage=key"),
         ("primary", "role=judge"),
+        ("primary", "metricport=9464"),
+        ("primary", "networkPolicy.enabled=maybe"),
+        ("primary", "storage.size=lots"),
+        ("primary", "backoffLimit=many"),
+        ("secondary", "networkPolicy.egressTo[1].prt=7412"),
+        ("secondary", "networkPolicy.egressTo[2].to[0].podSelector.matchLabels.a=b"),  # without a port
+        ("primary", "image.pullPolicy=often"),
     ],
 )
 def test_values_that_a_role_must_not_have_are_refused(role: str, value: str) -> None:
     assert helm(role, f"--set={value}").returncode != 0
+
+
+@needs_helm
+def test_the_image_is_the_one_that_is_built(compose: dict[str, Any]) -> None:
+    (container,) = rendered("primary")["Job"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"fedsim:{VERSION}" == compose["x-party"]["image"]
+    assert f"-t {container['image']} ." in (DEPLOY / "README.md").read_text()
+
+
+@needs_helm
+def test_the_schema_names_every_value_of_the_chart() -> None:
+    yaml = pytest.importorskip("yaml")
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    known = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    assert values.keys() == known.keys() - {"global"}
+    for name, value in values.items():
+        if isinstance(value, dict) and "properties" in known[name]:
+            assert value.keys() <= known[name]["properties"].keys()
 
 
 # Watching: board, scrape example and alert rules

@@ -17,6 +17,8 @@ metadata:
     {{- include "party.labels" . | nindent 4 }}
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
+    # A StatefulSet starts its pod again when this changes. A Job refuses the upgrade, which is better than an upgrade
+    # without effect: the files are mounted by subPath, so that a running pod never sees a new version.
     checksum/config: {{ print .Values.job .Values.party | sha256sum }}
     {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
