@@ -230,7 +230,7 @@ def _write_parts(
         rows = slice(first, first + len(links))
         own = None if ids[0] is None else ids[0][rows]
         save_links(links, folder / part_name(tile), own, ids[1], part=(tile, n_tiles, first))
-        hubness += np.bincount(partner.ravel(), minlength=about.n_candidates)
+        np.add.at(hubness, partner.ravel(), 1)  # a bincount would touch every candidate for every tile
         ends[:, rows] = distance[:, 0], distance[:, -1]
         ties, first = ties + int((distance[:, -1] == after).sum()), rows.stop
     return LinkedParts(
