@@ -166,6 +166,9 @@ def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
     if missing := [module for module in wanted if not _is_installed(module)]:
         fix = "pip install fedsim-vfl[telemetry]"
         yield failure("telemetry", f"the package {missing[0]} is not installed", fix, code="missing-package")
+    if settings.metrics and (fault := _find_port_fault(settings.metrics)):
+        message = f"{fault.message}, so that there will be no metrics"
+        yield warning("telemetry", message, "choose another address in telemetry.metrics", code=fault.code)
     if settings.metrics and not is_loopback(settings.metrics):
         message = f"everyone who reaches {settings.metrics} can read this party's metrics, without a password"
         fix = "use 127.0.0.1, or let only Prometheus reach the port"
@@ -278,6 +281,19 @@ def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
     if relay := RelayAddress.parse(address):
         yield ok("port", f"none is opened: other parties come through the relay {relay.address}")
         return
+    fault = _find_port_fault(address)
+    yield failure("port", fault.message, fault.fix, code=fault.code) if fault else ok("port", f"{address} is free")
+
+
+@dataclass(frozen=True)
+class _PortFault:
+    message: str
+    fix: str
+    code: str
+
+
+def _find_port_fault(address: str) -> _PortFault | None:
+    """Return why nobody can listen at an address now; None if it is free."""
     host, number = split_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
@@ -285,12 +301,11 @@ def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
     except (socket.gaierror, UnicodeError):
-        yield failure("port", f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, code="unknown-host")
+        return _PortFault(f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, "unknown-host")
     except OSError as error:
         what, fix = _PORT_ERRORS.get(error.errno or 0, (f"cannot be used ({error.strerror})", OTHER_MACHINE_HINT))
-        yield failure("port", f"{address} {what}", fix, code="port-unavailable")
-    else:
-        yield ok("port", f"{address} is free")
+        return _PortFault(f"{address} {what}", fix, "port-unavailable")
+    return None
 
 
 @dataclass(frozen=True)

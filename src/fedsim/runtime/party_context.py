@@ -29,6 +29,7 @@ from fedsim.config.party_file import (
     require_membership,
 )
 from fedsim.config.policy import policy_violations
+from fedsim.linkage.encoding import Key
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Message, Party, Phase, Role, Trouble
@@ -201,6 +202,8 @@ def open_party_context(
         Versions of the software by name, which are compared with those of the other parties.
     """
     require_membership(job, party_file)
+    if party_file.linkage is not None:
+        Key.read(party_file.linkage.key)  # a key that is missing here must not show after waiting for others
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
     lists = [

@@ -445,7 +445,12 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
         connection.record_event, context.progress.observer = count_event, telemetry
         telemetry.entered(context.progress.stages[-1].name)
         if settings.metrics:
-            stack.enter_context(serve_metrics(settings.metrics, telemetry.samples))
+            try:
+                stack.enter_context(serve_metrics(settings.metrics, telemetry.samples))
+            except SettingError as error:
+                if error.code != "cannot-listen":
+                    raise
+                log.warning("%s; the party goes on without metrics", error)  # it would end the job of all parties
         failure: BaseException | None = None
         try:
             yield telemetry

@@ -373,6 +373,13 @@ def test_a_port_in_use_is_found(folder):
     assert checks_and_codes(found) == [("port", "port-unavailable")]
 
 
+def test_a_port_of_metrics_in_use_is_a_warning(folder):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        change(folder / "city.toml", "[tls]", f'[telemetry]\nmetrics = "127.0.0.1:{port}"\n[tls]')
+        assert_found(warnings(report(folder, "city")), "telemetry", "port-unavailable", str(port))
+
+
 def test_a_process_that_runs_the_job_is_found(folder):
     with lock_run_folder(read_job(folder / "job.toml"), read_party_file(folder / "rentals.toml")):
         [finding] = failures(report(folder, "rentals"))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from fedsim.runs.approval import ApprovalError
 from fedsim.runs.run_folder import AlreadyRunningError, open_audit_log, read_audit_log, read_ledger, run_path
 from fedsim.runtime import party_context
 from fedsim.runtime.party_context import open_party_context, software_versions
-from job_fixtures import lay_out, read_all
+from job_fixtures import change, lay_out, read_all
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +123,32 @@ def test_what_a_killed_process_counted_is_taken_up_by_the_next(world, monkeypatc
     (entry,) = read_ledger(folder)
     assert (entry.messages, entry.bytes) == (3, 30)
     assert not (folder / "ledger.open.json").exists()
+
+
+class NoDialling(InProcessTransport):
+    """A transport whose use is an error of the test."""
+
+    def dial(self, *_: object) -> Any:
+        pytest.fail("dialled before the own files were read")
+
+
+def test_a_missing_key_is_reported_before_anybody_is_dialled(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    change(tmp_path / "rentals.toml", '"linkage.key"', '"env:FEDSIM_MISSING"')
+    job, files = read_all(tmp_path)
+    with pytest.raises(FileError) as missing, open_party_context(job, files["rentals"], NoDialling(), {}):
+        pass
+    assert missing.value.code == "no-variable"
+
+
+def test_a_party_goes_on_without_metrics_if_their_port_is_in_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lay_out(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        text = f'[telemetry]\nmetrics = "127.0.0.1:{other.getsockname()[1]}"\n'
+        (tmp_path / "notary.toml").write_text((tmp_path / "notary.toml").read_text() + text)
+        job, files = read_all(tmp_path)
+        with open_party_context(job, files["notary"], NoDialling(), {}) as context:
+            assert context.telemetry is not None
+    assert [record.levelname for record in caplog.records if record.levelno >= logging.WARNING] == ["WARNING"]
