@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.outbound import join_sockets, receive_exactly
-from fedsim.protocol.relay import Relay, open_door
+from fedsim.protocol.relay import Relay, open_listener
 from fedsim_lab.faults.network import OutboundNetwork
 from tls_fixtures import OURS, credentials_of
 
@@ -23,7 +23,7 @@ HUB = Party(Role.RELAY, "hub")
 @contextmanager
 def relay_in_thread(relay=None, address="127.0.0.1:0"):
     """The address of a relay that runs in this process."""
-    door, loop = open_door(address), asyncio.new_event_loop()
+    door, loop = open_listener(address), asyncio.new_event_loop()
     relay = relay or Relay(credentials_of(HUB), [[OURS.certificate]])
     task = loop.create_task(relay.serve(door))
 

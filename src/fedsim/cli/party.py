@@ -105,14 +105,14 @@ def run_relay(
     metrics: str | None = None,
 ) -> None:
     """Run a relay as this process, until it is stopped; ``metrics`` is where Prometheus reads its figures."""
-    from fedsim.protocol.relay import open_door, read_relay
+    from fedsim.protocol.relay import open_listener, read_relay
 
     relay = read_relay(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
     set_up_logging("relay", mode)
     if (days := relay.credentials.days_left(datetime.now(UTC))) < RENEWAL_DAYS:
         _logger.warning("the certificate of the relay expires in %d days", days)
     with ExitStack() as stack:
-        door = stack.enter_context(open_door(address))
+        listener = stack.enter_context(open_listener(address))
         if metrics is not None:
             from fedsim.runtime.telemetry import MetricSample, serve_metrics
 
@@ -120,15 +120,17 @@ def run_relay(
                 return [MetricSample(f"fedsim_relay_{name}", value) for name, value in relay.figures().items()]
 
             stack.enter_context(serve_metrics(metrics, samples))
-        place = f"{address.rpartition(':')[0]}:{door.getsockname()[1]}"
-        text = f"Relaying at {place}. Addresses in a job: relay://HOST:{door.getsockname()[1]}. Press Ctrl-C to stop."
+        place = f"{address.rpartition(':')[0]}:{listener.getsockname()[1]}"
+        text = (
+            f"Relaying at {place}. Addresses in a job: relay://HOST:{listener.getsockname()[1]}. Press Ctrl-C to stop."
+        )
         mode.show({"address": place}, lambda: typer.echo(text))
         with suppress(KeyboardInterrupt):  # the usual way to stop a service
-            asyncio.run(_serve_relay(relay, door))
+            asyncio.run(_serve_relay(relay, listener))
 
 
-async def _serve_relay(relay: Relay, door: socket.socket) -> None:
-    serving = asyncio.ensure_future(relay.serve(door))
+async def _serve_relay(relay: Relay, listener: socket.socket) -> None:
+    serving = asyncio.ensure_future(relay.serve(listener))
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     with suppress(asyncio.CancelledError):

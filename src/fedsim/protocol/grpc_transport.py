@@ -23,7 +23,13 @@ import grpc
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol import TLS13_ONLY, Party, certificates, tls
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
-from fedsim.protocol.outbound import RelayAddress, RelayRegistration, grpc_target, open_connection
+from fedsim.protocol.outbound import (
+    RelayAddress,
+    RelayRegistration,
+    create_socket_folder,
+    grpc_target,
+    open_connection,
+)
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
 
@@ -111,8 +117,10 @@ class GrpcListener:
         self._lock = threading.Lock()
         handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
         relay, self.address = RelayAddress.parse(address), address
-        self._folder = TemporaryDirectory(prefix="fedsim-") if relay else None
-        path = Path(self._folder.name if self._folder else "", "grpc")
+        self._folder: TemporaryDirectory[str] | None = None
+        path = Path()
+        if relay:
+            self._folder, path = create_socket_folder()
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
             options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", limit)],

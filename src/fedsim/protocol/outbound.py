@@ -38,6 +38,7 @@ CONNECT_SECONDS = 5.0  # for each step of a connection
 PING_SECONDS, SILENCE_SECONDS = 10.0, 30.0  # of a registration; a relay or party that is silent longer is gone
 MAX_LINE = 200  # bytes of a request to the relay
 MAX_HEADER = 2048  # bytes of an answer to CONNECT
+MAX_SOCKET_PATH = 103  # bytes of the path of a Unix socket on any system
 MAX_JOINED = 64  # connections that a relay may ask a registered party for at a time
 BACK_OFF, MAX_BACK_OFF = 0.05, 2.0
 PIECE = 1 << 20
@@ -182,7 +183,7 @@ def grpc_target(address: str, credentials: Credentials, peer: Party) -> tuple[st
     """
     relay = RelayAddress.parse(address)
     if credentials.proxy is not None:
-        return f"unix:{_door_to(open_connection(address, credentials, peer, CONNECT_SECONDS))}", []
+        return f"unix:{_local_socket_for(open_connection(address, credentials, peer, CONNECT_SECONDS))}", []
     if relay is None:
         return address, []
     ticket = request_ticket(relay, credentials, peer, CONNECT_SECONDS)
@@ -197,8 +198,11 @@ def request_ticket(relay: RelayAddress, credentials: Credentials, peer: Party, s
 
 def open_data_connection(relay: RelayAddress, credentials: Credentials, ticket: str, seconds: float) -> socket.socket:
     """Return the connection that a ticket opens, joined with that of the other party."""
-    with suppress(OSError):
+    try:
         link = _reach(relay.address, credentials, seconds)
+    except (OSError, UnicodeError) as error:
+        raise _relay_unreachable(relay, error) from None
+    with suppress(OSError):
         with _closed_on_failure(link):
             if request_connect(link, f"{ticket}{TICKET_HOST}") == 200:
                 return link
@@ -207,15 +211,19 @@ def open_data_connection(relay: RelayAddress, credentials: Credentials, ticket: 
     raise ConnectionLost(fault, code="not-joined")
 
 
+def _relay_unreachable(relay: RelayAddress, error: Exception) -> ConnectionLost:
+    hint = "start it with `fedsim relay`, or check address, firewall and network.proxy"
+    fault = f"the relay {relay.address} cannot be reached ({_reason(error)}); {hint}"
+    return ConnectionLost(fault, code="relay-unreachable")
+
+
 def open_control(relay: RelayAddress, credentials: Credentials, seconds: float) -> ssl.SSLSocket:
     """Return a connection with mutual TLS to a relay, whose certificate must name a relay."""
     where = f"the relay {relay.address}"
     try:
         link = _reach(relay.address, credentials, seconds)
     except (OSError, UnicodeError) as error:
-        hint = "start it with `fedsim relay`, or check address, firewall and network.proxy"
-        fault = f"{where} cannot be reached ({_reason(error)}); {hint}"
-        raise ConnectionLost(fault, code="relay-unreachable") from None
+        raise _relay_unreachable(relay, error) from None
     try:
         with _closed_on_failure(link):
             context = client_context(credentials, credentials.relay_authority)
@@ -247,7 +255,7 @@ def ask_relay(control: ssl.SSLSocket, relay: RelayAddress, request: str, expecte
         raise ConnectionLost(f"the relay {relay.address} did not answer", code="relay-silent") from None
     except OSError:  # in TLS 1.3 a server refuses a certificate after the handshake
         fault = f"the relay {relay.address} closed the connection after it received our certificate"
-        hint = "if it goes on, its operator must trust the authority of this job: `fedsim relay --ca`"
+        hint = "if this persists, ask its operator to add this job's authority with `fedsim relay --ca`"
         raise ConnectionLost(f"{fault}; {hint}", code="relay-refused") from None
     if word == expected:
         return rest
@@ -453,20 +461,32 @@ def _reach(address: str, credentials: Credentials, seconds: float) -> socket.soc
     return link
 
 
-def _door_to(far: socket.socket) -> Path:
-    """Return a socket of this machine that is joined with a connection; it serves one caller, within seconds."""
-    folder = tempfile.TemporaryDirectory(prefix="fedsim-")  # readable by this user only
+def create_socket_folder() -> tuple[tempfile.TemporaryDirectory[str], Path]:
+    """Return a new folder that only this user can open, and the path of a Unix socket in it, which must be short."""
+    folder = tempfile.TemporaryDirectory(prefix="fedsim-")
     path = Path(folder.name) / "socket"
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(str(path))
-    door.listen(1)
-    door.settimeout(CONNECT_SECONDS)
+    if (length := len(os.fsencode(path))) > MAX_SOCKET_PATH:
+        folder.cleanup()
+        fault = f"the path of a local socket has {length} bytes, but at most {MAX_SOCKET_PATH} are possible"
+        fix = "set the environment variable TMPDIR to a folder with a shorter path"
+        raise SettingError(f"{fault}; {fix}", code="socket-path-too-long", length=length, limit=MAX_SOCKET_PATH)
+    return folder, path
+
+
+def _local_socket_for(far: socket.socket) -> Path:
+    """Return a socket of this machine that is joined with a connection; it serves one caller, within seconds."""
+    with _closed_on_failure(far):
+        folder, path = create_socket_folder()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(1)
+    listener.settimeout(CONNECT_SECONDS)
 
     def serve() -> None:
         with far, folder:
-            with door:
+            with listener:
                 try:
-                    near, _ = door.accept()
+                    near, _ = listener.accept()
                 except OSError:
                     return
             join_sockets(near, far)

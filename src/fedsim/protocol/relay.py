@@ -16,6 +16,8 @@ import os
 import re
 import secrets
 import socket
+import ssl
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +36,8 @@ from fedsim.protocol.tls import Credentials, server_context, split_address
 
 log = logging.getLogger("fedsim.relay")
 
+REFUSAL_LOG_SECONDS = 60.0  # per address: anybody can be refused as often as they like
+MAX_REFUSED_ADDRESSES = 64  # that are logged in that time
 ADMISSION_SECONDS = 10.0  # to prove who one is
 TICKET_SECONDS = 10.0  # for both ends to show their tickets
 IDLE_SECONDS = 120.0  # gRPC sends a ping every ten seconds
@@ -129,6 +133,7 @@ class Relay:
         self._registered: dict[tuple[_Caller, str], _Registration] = {}
         self._pairings: dict[str, _Pairing] = {}  # by ticket
         self._pairs: dict[_Pair, _Caller] = {}
+        self._refusals: dict[str, float] = {}  # when an address was last logged
         self._joined = self._passed = 0  # pairs so far, and the bytes of those that have ended
 
     def figures(self) -> dict[str, int]:
@@ -141,15 +146,15 @@ class Relay:
             "bytes_total": self._passed + sum(pair.passed for pair in pairs),
         }
 
-    async def serve(self, door: socket.socket) -> None:
+    async def serve(self, listener: socket.socket) -> None:
         """Serve the callers of a listening socket until the task is cancelled."""
         loop = asyncio.get_running_loop()
-        door.setblocking(False)
+        listener.setblocking(False)
         sweep = asyncio.create_task(self._sweep())
         try:
             while True:
                 try:
-                    link, address = await loop.sock_accept(door)
+                    link, address = await loop.sock_accept(listener)
                 except OSError:  # no free descriptor, or the caller is gone
                     self._drop_oldest(1)
                     await asyncio.sleep(0.01)
@@ -200,6 +205,10 @@ class Relay:
                     transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                         lambda: protocol, link, ssl=self._tls, ssl_shutdown_timeout=CLOSING_SECONDS
                     )
+                except ssl.SSLError as error:
+                    self._log_refusal(self._unproved.get(task, "an unknown address"), error)
+                    link.close()
+                    raise
                 except BaseException:
                     link.close()
                     raise
@@ -213,6 +222,16 @@ class Relay:
                     transport.abort()
                 finally:
                     writer.close()
+
+    def _log_refusal(self, address: str, error: ssl.SSLError) -> None:
+        """Log that a caller could not prove who it is, so that the operator sees a party of a missing authority."""
+        now = time.monotonic()
+        self._refusals = {one: at for one, at in self._refusals.items() if now - at < REFUSAL_LOG_SECONDS}
+        if address in self._refusals or len(self._refusals) >= MAX_REFUSED_ADDRESSES:
+            return
+        self._refusals[address] = now
+        reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
+        log.warning("refused a connection from %s: %s; its authority may be missing in --ca", address, reason)
 
     # Requests, on connections with mutual TLS
 
@@ -430,7 +449,7 @@ class _Pipe(asyncio.BufferedProtocol):
         self._pair.lose()
 
 
-def open_door(address: str) -> socket.socket:
+def open_listener(address: str) -> socket.socket:
     """Return a listening socket; raise ``SettingError`` if the address cannot be used."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

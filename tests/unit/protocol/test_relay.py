@@ -71,6 +71,35 @@ def test_parties_of_two_authorities_meet_only_while_one_replaces_the_other(apart
         listener.close()
 
 
+def test_a_refused_certificate_is_logged_once_with_its_address(hub, caplog):
+    foreign = replace(credentials_of(RENTALS, FOREIGN), relay_authority=OURS.pair.certificate)
+    for _ in range(3):
+        with pytest.raises(ConnectionLost):
+            request_ticket(RelayAddress.parse(hub), foreign, CITY, 2.0)
+    until(lambda: caplog.records)
+    (record,) = [record for record in caplog.records if record.name == "fedsim.relay"]
+    assert (record.levelname, record.args[0]) == ("WARNING", "127.0.0.1")
+
+
+def test_a_socket_path_that_is_too_long_is_named(hub, tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with raises(SettingError, "socket-path-too-long"):
+        GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    assert not list(long.iterdir())
+
+
+def test_a_relay_that_is_gone_is_not_blamed_on_the_other_party():
+    with relay_in_thread() as hub, open_control(RelayAddress.parse(hub), PAPERS[CITY], 2.0) as control:
+        place = RelayAddress.parse(hub)
+        ask_relay(control, place, "LISTEN ", OK, CITY)
+        ticket = request_ticket(place, PAPERS[RENTALS], CITY, 2.0)
+    with pytest.raises(ConnectionLost) as lost:
+        open_data_connection(place, PAPERS[RENTALS], ticket, 2.0)
+    assert lost.value.code == "relay-unreachable"
+
+
 def test_a_name_belongs_to_one_certificate_and_one_process(hub):
     listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
     with raises(SettingError, "address-in-use"):
