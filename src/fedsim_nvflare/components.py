@@ -73,7 +73,7 @@ def _open_tunnel(job_file: Path, fl_ctx: Any) -> dict[str, Any]:
     job, site = tomllib.loads(job_file.read_text(encoding="utf-8")), fl_ctx.get_identity_name()
     addresses = dict(job[role]["address"].rsplit(":", 1) for role in ("coordinator", "primary"))
     port = int(addresses.pop(site, 0))
-    return {"port": port, "doors": Tunnel(fl_ctx.get_engine(), port, addresses).doors}
+    return {"port": port, "local_ports": Tunnel(fl_ctx.get_engine(), port, addresses).local_ports}
 
 
 class FedSimController(Controller):  # type: ignore[misc] # NVFlare has no types

@@ -44,7 +44,7 @@ class TunnelTransport:
     Parameters
     ----------
     ports
-        The loopback ``port`` at which this party listens, and the ``doors``: the loopback port of each peer's site.
+        The loopback ``port`` at which this party listens, and ``local_ports``, one for each peer's site.
     credentials
         The party's certificate and key.
     """
@@ -58,11 +58,11 @@ class TunnelTransport:
         return listener
 
     def dial(self, address: str, peer: Party) -> FrameStream:
-        door = f"{LOOPBACK}:{self._ports['doors'][address.rpartition(':')[0]]}"
+        local = f"{LOOPBACK}:{self._ports['local_ports'][address.rpartition(':')[0]]}"
         try:
-            return self._grpc.dial(door, peer)
+            return self._grpc.dial(local, peer)
         except ConnectionLost as lost:
-            raise ConnectionLost(str(lost).replace(door, address), code=lost.code, lasting=lost.lasting) from None
+            raise ConnectionLost(str(lost).replace(local, address), code=lost.code, lasting=lost.lasting) from None
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,8 +4,10 @@ Runs in NVFlare's process at a site. Both ends of a connection are on loopback, 
 it, so that NVFlare's server relays ciphertext. This module imports NVFlare only, as ``components`` does.
 """
 
+import logging
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,11 +16,14 @@ from typing import Any
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+log = logging.getLogger(__name__)
+
 TOPIC = "fedsim.tunnel"
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 20
 REPLY_SECONDS = 30.0  # without a reply the connection is closed; the parties reconnect and resume
 CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 0.1
 MAX_CONNECTIONS = 64
 OPEN, DATA, CLOSE = "open", "data", "close"
 
@@ -42,33 +47,44 @@ class Tunnel:
         self._engine, self._port = engine, port
         self._connections: dict[tuple[str, str], socket.socket] = {}
         engine.register_aux_message_handler(TOPIC, self._answer)
-        self.doors = {peer: self._open_door(peer) for peer in peers}
+        self.local_ports = {peer: self._open_listener(peer) for peer in peers}
 
-    def _open_door(self, peer: str) -> int:
-        door = socket.create_server((LOOPBACK, 0))
-        threading.Thread(target=self._accept, args=(door, peer), name=f"fedsim-door-{peer}", daemon=True).start()
-        return int(door.getsockname()[1])
+    def _open_listener(self, peer: str) -> int:
+        listener = socket.create_server((LOOPBACK, 0))
+        threading.Thread(target=self._accept, args=(listener, peer), name=f"fedsim-to-{peer}", daemon=True).start()
+        return int(listener.getsockname()[1])
 
-    def _accept(self, door: socket.socket, peer: str) -> None:
+    def _accept(self, listener: socket.socket, peer: str) -> None:
         while True:
-            connection, _ = door.accept()
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:  # no free descriptor, or the caller is gone
+                log.warning("cannot accept a connection to site %s: %s", peer, error.strerror)
+                time.sleep(RETRY_SECONDS)
+                continue
             key = (peer, uuid.uuid4().hex)
             self._connections[key] = connection
             threading.Thread(target=self._open, args=(key, connection), daemon=True).start()
 
     def _open(self, key: tuple[str, str], connection: socket.socket) -> None:
-        if self._send(key, OPEN):
+        opened = False
+        try:
+            opened = self._send(key, OPEN)
+        finally:  # an error of NVFlare must not leave the caller waiting
+            if not opened:
+                self._close(key)
+        if opened:
             self._forward(key, connection)
-        else:
-            self._close(key)
 
     def _forward(self, key: tuple[str, str], connection: socket.socket) -> None:
         """Send what the party writes, until one of both ends closes."""
-        with suppress(OSError):
-            while (chunk := connection.recv(CHUNK_BYTES)) and self._send(key, DATA, chunk):
-                continue
-        if self._close(key):
-            self._send(key, CLOSE)
+        try:
+            with suppress(OSError):  # closed at this end
+                while (chunk := connection.recv(CHUNK_BYTES)) and self._send(key, DATA, chunk):
+                    continue
+        finally:
+            if self._close(key):
+                self._send(key, CLOSE)
 
     def _close(self, key: tuple[str, str]) -> bool:
         connection = self._connections.pop(key, None)
@@ -86,7 +102,10 @@ class Tunnel:
         with self._engine.new_context() as fl_ctx:
             replies = self._engine.send_aux_request([peer], TOPIC, request, REPLY_SECONDS, fl_ctx, optional=True)
         reply = replies.get(peer)
-        return reply is not None and reply.get_return_code() == ReturnCode.OK
+        code = "no reply" if reply is None else reply.get_return_code()
+        if code != ReturnCode.OK:  # to OPEN, usually a party that does not listen yet
+            log.log(logging.INFO if what == OPEN else logging.WARNING, "site %s refused '%s': %s", peer, what, code)
+        return bool(code == ReturnCode.OK)
 
     def _answer(self, topic: str, request: Any, fl_ctx: Any) -> Any:
         key = (str(fl_ctx.get_peer_context().get_identity_name()), str(request.get("connection")))

@@ -64,28 +64,28 @@ def way():
 
     def of(party):
         if party == CITY:
-            return TunnelTransport({"port": port, "doors": {}}, PAPERS[party])
+            return TunnelTransport({"port": port, "local_ports": {}}, PAPERS[party])
         if party not in tunnels:
             tunnels[party] = Tunnel(Engine(str(party), handlers), 0, ["city-site"])
-        return TunnelTransport({"port": 0, "doors": tunnels[party].doors}, PAPERS[party])
+        return TunnelTransport({"port": 0, "local_ports": tunnels[party].local_ports}, PAPERS[party])
 
     return Way("through NVFlare", f"city-site:{port}", of, proves=True)
 
 
 @pytest.fixture
 def pair():
-    """A server's socket at one site, a door to it at another, and the engine there."""
+    """A server's socket at one site, a port that leads to it at another, and the engine there."""
     handlers = {}
     with socket.create_server(("127.0.0.1", 0)) as server:
         Tunnel(Engine("here", handlers), server.getsockname()[1], [])
         there = Engine("there", handlers)
-        yield server, Tunnel(there, 0, ["here"]).doors["here"], there
+        yield server, Tunnel(there, 0, ["here"]).local_ports["here"], there
 
 
 def test_a_slow_reader_gets_every_byte_in_order(pair):
-    server, door, there = pair
+    server, port, there = pair
     sent = bytes(range(256)) * (3 * CHUNK_BYTES // 256)
-    with socket.create_connection(("127.0.0.1", door), PATIENCE) as caller:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as caller:
         accepted, _ = server.accept()
         caller.sendall(sent)
         caller.shutdown(socket.SHUT_WR)
@@ -100,3 +100,15 @@ def test_a_site_that_accepts_no_connections_opens_none(pair):
     request = Shareable({"what": "open", "connection": "1", "chunk": b""})
     reply = Engine("here", there.handlers).send_aux_request(["there"], TOPIC, request, 1.0, FLContext())["there"]
     assert reply.get_return_code() != ReturnCode.OK
+
+
+def test_an_error_of_nvflare_closes_the_connection_of_the_party(pair, monkeypatch):
+    _, port, there = pair
+
+    def fail(*_, **__):
+        raise RuntimeError("NVFlare is stopping")
+
+    monkeypatch.setattr(there, "send_aux_request", fail)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as caller:
+        assert caller.recv(1) == b""
