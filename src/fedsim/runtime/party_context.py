@@ -202,7 +202,8 @@ def open_party_context(
         Versions of the software by name, which are compared with those of the other parties.
     """
     require_membership(job, party_file)
-    if party_file.linkage is not None:
+    folder = run_folder.run_path(job, party_file)
+    if party_file.linkage is not None and not (folder / run_folder.ENCODED_FOLDER).is_dir():
         Key.read(party_file.linkage.key)  # a key that is missing here must not show after waiting for others
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
@@ -216,7 +217,6 @@ def open_party_context(
     credentials = getattr(transport, "credentials", None)
     exchange = LogExchange(audit, job.hash, credentials)
     state.receive_head = exchange.receive
-    folder = run_folder.run_path(job, party_file)
     context = PartyContext(job, party_file, folder, state, transport, exchange=exchange)
     with ExitStack() as stack:
         try:

@@ -40,6 +40,7 @@ from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
+from fedsim.runs.run_folder import ENCODED_FOLDER
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
@@ -384,11 +385,11 @@ class RunStore:
 
     def fit_path(self, secondary: str) -> Path:
         """Return the path of what the encodings for one list learnt from the training table."""
-        return self.folder / "encoded" / f"{secondary}-fit.json"
+        return self.folder / ENCODED_FOLDER / f"{secondary}-fit.json"
 
     def encoded_path(self, secondary: str) -> Path:
         """Return the path of the filters for one list."""
-        return self.folder / "encoded" / f"{secondary}.safetensors"
+        return self.folder / ENCODED_FOLDER / f"{secondary}.safetensors"
 
     def _checkpoints(self, name: str) -> party_model.CheckpointStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})

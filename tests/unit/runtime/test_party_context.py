@@ -15,7 +15,14 @@ from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.session import public_reason
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.approval import ApprovalError
-from fedsim.runs.run_folder import AlreadyRunningError, open_audit_log, read_audit_log, read_ledger, run_path
+from fedsim.runs.run_folder import (
+    ENCODED_FOLDER,
+    AlreadyRunningError,
+    open_audit_log,
+    read_audit_log,
+    read_ledger,
+    run_path,
+)
 from fedsim.runtime import party_context
 from fedsim.runtime.party_context import open_party_context, software_versions
 from job_fixtures import change, lay_out, read_all
@@ -139,6 +146,9 @@ def test_a_missing_key_is_reported_before_anybody_is_dialled(tmp_path: Path) -> 
     with pytest.raises(FileError) as missing, open_party_context(job, files["rentals"], NoDialling(), {}):
         pass
     assert missing.value.code == "no-variable"
+    (run_path(job, files["rentals"]) / ENCODED_FOLDER).mkdir(parents=True)  # begun with a key that is gone since
+    with open_party_context(job, files["rentals"], NoDialling(), {}):
+        pass
 
 
 def test_a_party_goes_on_without_metrics_if_their_port_is_in_use(
