@@ -31,8 +31,8 @@ from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.registry import ENGINES
-from fedsim.storage.files import check_private, read_bytes
-from fedsim.storage.key_source import SecretReference, SecretSource
+from fedsim.storage.files import check_private
+from fedsim.storage.key_source import SecretReference, SecretSource, read_secret
 
 PROXY_LOGIN_VARIABLE = "FEDSIM_PROXY_LOGIN"
 MAX_COLUMN_NAME_LENGTH = 500
@@ -550,9 +550,13 @@ def party_credentials(party_file: PartyFile, now: datetime | None = None) -> Cre
     if tls is None:
         return None
     found = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, now, tls.revoked)
-    proxy = Proxy.parse(network.proxy, _read_proxy_login(network.proxy_login)) if network.proxy else None
     authority = b"".join(map(certificate_pem, read_certificates(path))) if (path := network.relay_authority) else None
-    return replace(found, proxy=proxy, relay_authority=authority)
+    return replace(found, proxy=read_proxy(network), relay_authority=authority)
+
+
+def read_proxy(network: ConnectionSettings) -> Proxy | None:
+    """Return the proxy of a party's outgoing connections, with its login."""
+    return Proxy.parse(network.proxy, _read_proxy_login(network.proxy_login)) if network.proxy else None
 
 
 def _read_proxy_login(path: SecretSource | None) -> str:
@@ -560,7 +564,11 @@ def _read_proxy_login(path: SecretSource | None) -> str:
     if path is None:
         return os.environ.get(PROXY_LOGIN_VARIABLE, "")
     check_private(path)
-    content = read_bytes(path) if isinstance(path, Path) else path.read()
+    try:
+        content = read_secret(path)
+    except OSError as error:
+        fault = f"network.proxy_login: {path} cannot be read ({error.strerror})"
+        raise FileError(f"{fault}; write user:password into it", code="no-proxy-login") from error
     found = content.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if ":" not in found:
         raise FileError(f"{path} does not contain user:password in its first line", code="no-proxy-login")

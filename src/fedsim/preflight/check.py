@@ -32,7 +32,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, fa
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
 from fedsim.protocol.outbound import PING, PONG, RelayAddress, ask_relay, open_connection, open_control
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, split_address
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, read_credentials, split_address
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
@@ -442,8 +442,8 @@ def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
             unreadable = True
             yield error_finding("certificate", error)
     if not unreadable:
-        credentials = party_file.party_credentials(place.own, place.now)
-        yield _days_left("the certificate", credentials.days_left(place.now) if credentials else 0)
+        credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now, tls.revoked)
+        yield _days_left("the certificate", credentials.days_left(place.now))
         expiry = min(certificate.not_valid_after_utc for certificate in read_certificates(tls.authority))
         if (days := (expiry - place.now).days) < RENEWAL_DAYS:
             yield _days_left("the authority", days)
@@ -455,6 +455,14 @@ def _days_left(what: str, days: int) -> CheckFinding:
         message = f"{what} expires in {days} days"
         return warning("certificate", message, "renew it: `fedsim certs --renew`", code="expires-soon")
     return info("certificate", f"{what} is valid for {days:,} more days")
+
+
+def check_proxy(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that the login of the proxy can be read, and the authority of the relay."""
+    if (proxy := party_file.read_proxy(place.own.network)) is not None:
+        yield ok("proxy", proxy.address)
+    if place.own.network.relay_authority is not None:
+        read_certificates(place.own.network.relay_authority)
 
 
 def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
@@ -557,6 +565,7 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
 PARTY_CHECKS = (
     ("linkage key", check_key_file),
     ("certificate", check_certificate),
+    ("proxy", check_proxy),
     ("clock", check_clock),
     ("folder", check_folder),
     ("device", check_device),

@@ -380,6 +380,12 @@ def test_a_port_of_metrics_in_use_is_a_warning(folder):
         assert_found(warnings(report(folder, "city")), "telemetry", "port-unavailable", str(port))
 
 
+def test_a_missing_login_of_the_proxy_is_not_a_problem_of_the_certificate(folder):
+    settings = '[network]\nproxy = "http://127.0.0.1:3128"\nproxy_login = "no-such-file"\n[tls]'
+    change(folder / "city.toml", "[tls]", settings)
+    assert_found(failures(report(folder, "city")), "proxy", "no-proxy-login", "no-such-file")
+
+
 def test_a_process_that_runs_the_job_is_found(folder):
     with lock_run_folder(read_job(folder / "job.toml"), read_party_file(folder / "rentals.toml")):
         [finding] = failures(report(folder, "rentals"))
