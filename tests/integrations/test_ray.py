@@ -245,12 +245,16 @@ def test_a_wrong_token_and_a_missing_one_are_told_apart_from_no_cluster(cluster:
         "from fedsim.errors import DeviceError\nfrom fedsim.linkage.engines import load_engine\n"
         f"try:\n    load_engine('ray:{cluster.address}').check()\nexcept DeviceError as error:\n    print(error.code)"
     )
-    known = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"} | {"HOME": str(tmp_path)}
+    home = tmp_path / ".ray"
+    home.mkdir()
+    (home / "auth_token").write_text(SETTINGS["RAY_AUTH_TOKEN"])
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     running = [
         subprocess.Popen([sys.executable, "-c", script], env=known | token, stdout=subprocess.PIPE, text=True)
-        for token in ({"RAY_AUTH_TOKEN": "a7" * 32}, {})
+        for token in ({"RAY_AUTH_TOKEN": "a7" * 32}, {"HOME": "/nowhere"}, {"HOME": str(tmp_path)})
     ]
-    assert [process.communicate()[0].strip() for process in running] == ["cluster-token-refused"] * 2
+    found = [process.communicate()[0].strip() for process in running]
+    assert found == ["cluster-token-refused", "cluster-token-refused", ""]
 
 
 def test_a_cluster_that_requires_no_token_is_recognised(cluster: Any) -> None:

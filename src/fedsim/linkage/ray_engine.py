@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from itertools import chain
 from types import TracebackType
@@ -70,6 +71,9 @@ class RayEngine:
         if not address and "ray" not in sys.modules:
             settings = {**LOOPBACK, **STARTUP_TIMEOUTS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+        if ":" in address and ask_without_token(address) is grpc.StatusCode.UNAUTHENTICATED:
+            # Ray sends its token to an address that was given only if it is told to.
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             self._ray: Any = import_module("ray")
         except ImportError as error:
@@ -113,11 +117,8 @@ class RayEngine:
                 raise _bad_token(self._address) from error  # the cluster is there, and wants another one
             raise _no_cluster(self._address, error) from error
         self._owned = True
-        if self._address and ask_without_token(self._ray.get_runtime_context().gcs_address) is grpc.StatusCode.OK:
-            fix = (
-                "stop it, run `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node and start it again"
-            )
-            log.warning("the Ray cluster requires no token: anyone who reaches its ports can run code on it; %s", fix)
+        if self._address:
+            _warn_without_token(self._ray.get_runtime_context().gcs_address)
 
     def describe(self) -> str:
         """Return the size of the cluster."""
@@ -242,6 +243,14 @@ def ask_without_token(address: str) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
+@cache
+def _warn_without_token(address: str) -> None:
+    """Log, once, that a cluster obeys everybody."""
+    if ask_without_token(address) is grpc.StatusCode.OK:
+        fix = "stop it, run `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node and start it again"
+        log.warning("the Ray cluster requires no token: anyone who reaches its ports can run code on it; %s", fix)
+
+
 def _check_address(address: str) -> None:
     """Raise an error at once for an address at which nobody listens; Ray would wait for a minute."""
     host, _, port = address.rpartition(":")
@@ -264,7 +273,9 @@ def _no_cluster(address: str, error: Exception) -> DeviceError:
 
 def _bad_token(address: str) -> DeviceError:
     message = f"the Ray cluster at '{address}' refuses this machine's token, or there is none; copy ~/.ray/auth_token"
-    return DeviceError(f"{message} from the node that was started first", code="cluster-token-refused", address=address)
+    return DeviceError(
+        f"{message} from the first node, and set RAY_AUTH_MODE=token", code="cluster-token-refused", address=address
+    )
 
 
 _memory: tuple[str, SearchMemory] = ("", SearchMemory())
