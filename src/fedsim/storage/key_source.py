@@ -96,8 +96,10 @@ class _KeyServer:
         except ValueError:
             host = None
         if address.scheme not in ("https", "http") or not host:
-            fault = "the party file refers to a vault: key, but neither BAO_ADDR nor VAULT_ADDR is set"
-            rule = "set one to the address of the server, such as https://vault.example.org:8200"
+            fault = "BAO_ADDR or VAULT_ADDR is not the address of a server"
+            if not _variable("ADDR"):
+                fault = "the party file refers to a vault: key, but neither BAO_ADDR nor VAULT_ADDR is set"
+            rule = "set one to an address such as https://vault.example.org:8200"
             raise SettingError(f"{fault}; {rule}", code="no-key-server")
         if address.scheme == "http" and not _is_this_machine(host):
             fault = f"the key server {host} would be asked in plaintext, over the network"

@@ -257,6 +257,8 @@ def test_a_malformed_token_or_namespace_is_refused_without_being_shown(
 def test_a_server_that_is_away_silent_plaintext_or_unknown_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VAULT_TOKEN", openbao.ROOT_TOKEN)
     assert failure("vault:a#b").code == "no-key-server"
+    monkeypatch.setenv("VAULT_ADDR", "vault.example.org")
+    assert failure("vault:a#b").code == "no-key-server"
     monkeypatch.setenv("VAULT_ADDR", "http://192.0.2.1:8200")
     assert failure("vault:a#b").code == "key-server-plaintext"
     monkeypatch.setenv("VAULT_ADDR", "http://127.0.0.1:1")
