@@ -54,6 +54,7 @@ PLAIN_KINDS = {"want", "row-order", "meet", "infer", "finish", "farewell"}
 def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, labels, coordinator):
     task, *columns = LABELS[labels]
     terms = {"protection": {"gradients": "none", "coordinator": coordinator}, "task": {"kind": task}}
+    terms |= {"secondaries": {RENTALS: {"tau": None, "sigma": 0.4}}}
     tables = [{**small_tables(), CITY: small_tables()[CITY].with_columns(price=column)} for column in columns]
     places = [create_local_job(tmp_path / str(at), tables=one, **terms) for at, one in enumerate(tables)]
     first, second = map(received_by_the_secondary, places)

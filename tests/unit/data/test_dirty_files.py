@@ -6,6 +6,7 @@ The same table goes through the reader and through ``fedsim init``, the two door
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -57,9 +58,9 @@ def refusal(content: bytes | pl.DataFrame, *words: str) -> FedSimError:
 
 
 def warned(output: str, *words: str) -> bool:
-    """Whether ``fedsim init`` warns in one line that names all of these."""
-    lines = [line for line in output.splitlines() if line.startswith("warning")]
-    return any(all(word in line for word in words) for line in lines)
+    """Whether ``fedsim init`` prints a warning, perhaps on several lines, that names all of these."""
+    paragraphs = re.sub(r"\n {13}", " ", output).splitlines()
+    return any(all(word in text for word in words) for text in paragraphs if text.startswith("warning"))
 
 
 def test_a_semicolon_is_found_and_written_down():
