@@ -60,7 +60,7 @@ PARTY_NAMES = ("notary", "city", "rentals")
 MARKER_FILE = ".fedsim-demo"
 UNIT = "thousand S$"
 # The settings in which the job differs from what `fedsim init --yes` writes, so that the demo takes a minute.
-K, EPOCHS = 8, 12
+K, EPOCHS = 8, 20
 FAST_TRAINING: Mapping[tuple[str, ...], str] = {("training", "batch_size"): "128", ("training", "patience"): "3"}
 MAX_WIDTH, NAME_WIDTH = 80, 9  # of a line, and of the first word in it
 NO_BREAK = "\xa0"  # a space at which no line is wrapped
