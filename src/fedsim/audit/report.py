@@ -118,9 +118,9 @@ _LABELS = (
 )
 EXPLANATIONS = {
     AttackKind.GREEDY: "from one similarity at a time {who} finds the filter of {share} of the records of {about}, and "
-    "whoever has the key reads identifiers from a filter",
+    "anyone with the key can read identifiers from a filter",
     AttackKind.LIKELIHOOD: "from all similarities of a record together {who} finds the filter of {share} of the "
-    "records of {about}, and whoever has the key reads identifiers from a filter",
+    "records of {about}, and anyone with the key can read identifiers from a filter",
     AttackKind.DISTANCES: "the noise hides too little: {who} computes the exact distance of {share} of the links",
     AttackKind.LOCATION: "{who} locates {share} of the records of {about} within {metres} m, from the places of its "
     "own records that they are linked to",

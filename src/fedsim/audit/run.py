@@ -73,7 +73,7 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     if primary is None:
         name, *others = secondaries
         if not job.protection.sealed:
-            notes.append("the primary's labels are not here: the training that is attacked learns a made-up label")
+            notes.append("the primary's labels are not available here; the attacked training uses a made-up label")
         notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
         return AuditTables(first, {name: second}, tuple(notes))
     name = next(iter(job.secondaries))

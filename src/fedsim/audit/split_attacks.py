@@ -49,7 +49,7 @@ class TrainingInputs:
     primary: PrimaryData
     secondary: Features  # in the secondary's own order
     split: Split
-    labelled: bool = True  # or made up, where the primary's are not here
+    labelled: bool = True  # or made up, where those of the primary are not available
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ class CutTranscript:
 def training_inputs(
     job: Job, primary: party_data.PartyData, secondary: party_data.PartyData, split: Split
 ) -> TrainingInputs:
-    """Prepare both tables as the parties would; a secondary alone has no labels, so that they are made up."""
+    """Prepare both tables as the parties would; a secondary alone has none of the labels and uses made-up ones."""
     task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
     features, labelled = primary.network_features(split.train), primary.own.role is Role.PRIMARY
     labels = primary.labels()[0] if labelled else _made_up_labels(features, task)

@@ -23,7 +23,7 @@ import torch
 
 from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.init import JOB_FILE, InitRequest, run_init
-from fedsim.cli.options import OutputMode, print_json, print_nothing
+from fedsim.cli.options import OutputMode, print_json, print_nothing, terminal_width
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.toml_file import set_values
@@ -103,8 +103,7 @@ class DemoPrinter:
 
     def say(self, text: str = "") -> None:
         """Print a text, wrapped; paths and options are never split."""
-        width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
-        indent = " " * (2 + NAME_WIDTH) if text.startswith("  ") else ""
+        width, indent = terminal_width(MAX_WIDTH), " " * (2 + NAME_WIDTH) if text.startswith("  ") else ""
         lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         if not self.silent:
             print_lines([line.replace(NO_BREAK, " ") for line in lines] or [""])

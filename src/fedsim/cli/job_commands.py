@@ -71,7 +71,8 @@ def audit(
     ],
     out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("audit"),
     limit: Annotated[
-        float, option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are searched for.")
+        float,
+        option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are proposed."),
     ] = 0.01,
     fail_above: Annotated[float | None, option("GAIN", "The same limit; exit with 2 if an attack exceeds it.")] = None,
     metres: Annotated[float, option("M", "Distance within which a location counts as found.")] = 500.0,

@@ -1,6 +1,7 @@
 """Options, option parsing, prompts and JSON output that several commands share; imports nothing heavy."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,14 @@ class SectionedGroup(TyperGroup):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows, col_max=10)
+
+
+MAX_WIDTH = 100  # of wrapped text
+
+
+def terminal_width(most: int = MAX_WIDTH) -> int:
+    """Return how wide text may be: as wide as the terminal, within a limit that also holds without one."""
+    return min(most, shutil.get_terminal_size((most, 24)).columns)
 
 
 def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:

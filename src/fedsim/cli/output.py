@@ -1,7 +1,6 @@
 """Tables, progress bars and JSON files that several commands write."""
 
 import json
-import shutil
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,13 +13,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.cli.options import print_nothing
+from fedsim.cli.options import print_nothing, terminal_width
 from fedsim.protocol.messages import replace_unprintable
 from fedsim.report.formatting import format_duration
 from fedsim.storage.files import atomic_write
 
 ProgressCallback = Callable[[int, int], None]
-MAX_WIDTH = 100  # of wrapped text
 
 
 def write_json(path: Path, value: object) -> None:
@@ -79,8 +77,7 @@ def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
 
     Later lines are indented as far as the text of the first, and ``hanging`` further.
     """
-    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
-    indent = " " * (len(start) + hanging)
+    width, indent = terminal_width(), " " * (len(start) + hanging)
     lines = textwrap.wrap(
         text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

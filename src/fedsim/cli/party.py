@@ -85,8 +85,7 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     if not mode.silent:
         if done.ledger:
             print_ledger(done.ledger, seconds)
-        trained = f"Trained in {format_duration(seconds)}." if done.ledger else "This job is already trained."
-        typer.echo(trained)
+        typer.echo(f"Trained in {format_duration(seconds)}." if done.ledger else "This job is already trained.")
         _print_outcome(done.outcome)
     page = _write_report(folder, mode)
     if mode.json:

@@ -233,9 +233,10 @@ def run_predict(
         try:
             predictions = predictor.predict(convert(frame), str(records), explained=explain is not None)
         except InputError as error:
-            if "rows" in error.details:
-                error.args = (f"{error}; or predict the other rows with --skip-invalid",)
-            raise
+            if "rows" not in error.details:
+                raise
+            message = f"{error}; or predict the other rows with --skip-invalid"
+            raise InputError(message, code=error.code, **error.details) from error
     columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
     if (intervals := predictions.intervals) is not None:
         columns += [pl.Series("lower", intervals[:, 0]), pl.Series("upper", intervals[:, 1])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -136,7 +135,6 @@ def _prompt_for_text(question: str, proposal: str) -> str:
     return answer.strip()
 
 
-MAX_WIDTH = 100
 MARGIN = 11
 
 
@@ -168,7 +166,7 @@ def explain(
     if as_json:
         opt.print_json([asdict(setting) for setting in settings])
     elif not quiet:
-        width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+        width = opt.terminal_width()
         for line in _detail_lines(settings, width) if key else _summary_lines(settings, width):
             typer.echo(line)
 

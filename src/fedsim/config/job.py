@@ -389,7 +389,7 @@ class SecondaryTerms(ConfigSection):
             "min_degree": (self.min_degree > 1, "counts the links of every candidate; remove it"),
             "dummies": (self.dummies > 0, "draws random candidates; remove it"),
             "hide_rows": (self.hide_rows, "numbers links for the secondary; remove it"),
-            "tau": (self.tau is not None, "needs the spread of the links, known to nobody then; set sigma instead"),
+            "tau": (self.tau is not None, "needs the spread of the links, which no party knows; set sigma instead"),
         }
         plain = "or set protection.coordinator to 'plain'"
         for name, (used, reason) in by_setting.items():

@@ -269,10 +269,11 @@ class Rung:
                 raise SettingError(f"{message}; choose inputs = 'identifiers'", code="no-embedding")
             partner, similarity = self.links(linked, order)
             used, place = np.unique(partner, return_inverse=True)
-            shown = used if rows is None else rows[used] if len(rows) else rng.permutation(used)
-            found.append(
-                EmbeddedPartners(linked.embedding[shown], Neighbours(place.reshape(partner.shape), similarity))
-            )
+            shown = used
+            if rows is not None:  # a placebo; a secondary at its own site has no rows here but the linked ones
+                shown = rows[used] if len(rows) else rng.permutation(used)
+            lists = Neighbours(place.reshape(partner.shape), similarity)
+            found.append(EmbeddedPartners(linked.embedding[shown], lists))
         return found
 
     def row_orders(self, arrays: SplitArrays) -> list[AnyArray | None]:

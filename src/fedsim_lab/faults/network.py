@@ -47,7 +47,7 @@ class Network(Protocol):
         """Remove what was set up."""
 
 
-class Proxy:
+class FaultyProxy:
     """Listens at ``port`` and passes bytes to the port ``target``: late, in pieces, or not at all."""
 
     def __init__(self, port: int, target: int) -> None:
@@ -127,7 +127,7 @@ class ProxyNetwork:
     parties: Sequence[str] = (NOTARY, CITY)
 
     def __init__(self, job: LocalJob) -> None:
-        self.proxies: dict[str, Proxy] = {}
+        self.proxies: dict[str, FaultyProxy] = {}
         ports, relay = free_ports(), job.relay_address
         addresses = {RELAY: relay} if relay else {NOTARY: job.job.coordinator.address, CITY: job.job.primary.address}
         for name, address in addresses.items():
@@ -136,7 +136,7 @@ class ProxyNetwork:
                 job.relay_listen.write_text(f"127.0.0.1:{port}")
             else:
                 job.change_party(name, network={"listen": f"127.0.0.1:{port}"})
-            self.proxies[name] = Proxy(int(address.split(":")[1]), port)
+            self.proxies[name] = FaultyProxy(int(address.split(":")[1]), port)
 
     def partition(self, party: str, peer: str | None) -> None:
         """Stall, or refuse connections and break those that exist."""
