@@ -23,9 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
-from fedsim.linkage.search import gpu, nvrtc
-from fedsim.training import PrimaryData, SecondaryData, TaskType, train
+from fedsim import nvrtc
+from fedsim.linkage.search import gpu
+from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, train
+from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
+from fedsim.training.primary import BatchRequest, tensor_float32
 from fedsim.types import Split
 from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 
@@ -86,6 +91,9 @@ class Card:
         self.integers = self.multiprocessors * 64 * 1.98e9  # 32-bit operations, by the data sheet
         self.doubles = self.multiprocessors * 64 * 1.98e9
         self.bits = self._bit_rate()
+        square = torch.randn(8192, 8192, device=self.device)
+        with tensor_float32(self.device):
+            self.products = 2 * len(square) ** 3 / seconds(partial(torch.mm, square, square))
 
     def _bit_rate(self) -> float:
         """Measure products of bits that are in shared memory already: two operations per pair of bits."""
@@ -107,6 +115,7 @@ class Card:
     def __str__(self) -> str:
         name = torch.cuda.get_device_name(self.device)
         rates = f"bandwidth {self.bytes / 1e12:.2f} TB/s, bit products {self.bits / 1e15:.2f} P operations/s"
+        rates += f", TF32 products {self.products / 1e12:.0f} T operations/s"
         return f"{name}, torch {torch.__version__}; {rates}"
 
 
@@ -408,19 +417,43 @@ def random_job(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
 
 
 def bench_epochs(card: Card) -> None:
-    """Time epochs of FedSim with the paper's settings, validation included."""
+    """Time epochs of FedSim with the paper's settings, validation included, as torch launches them and compiled.
+
+    The floor is that of the products, in TF32 at the measured rate, and of the optimiser's ten passes over the weights.
+    """
     for name in ("house", "taxi", "hdb", "game", "company"):
         data = PAPER_DATA[name]
         *parties, split = random_job(data)
-        history = train(parties[0], parties[1:], split, replace(data.config, epochs=6, device="cuda")).history
-        times, steps = [epoch.seconds for epoch in history], data.config.steps_per_epoch(len(split.train))
-        middle = statistics.median(times[1:])
-        print(
-            f"epoch {name}, paper's settings: {middle:.3f} s (first {times[0]:.2f}), {steps} steps of "
-            f"{data.config.batch} records, {1e6 * middle / steps:.0f} us per step",
-            flush=True,
-        )
-        torch.cuda.empty_cache()
+        steps = data.config.steps_per_epoch(len(split.train))
+        floor = steps * step_floor(card, parties[0], parties[1:], split, replace(data.config, device="cuda"))
+        for compiled in (False, True):
+            config = replace(data.config, epochs=6, device="cuda", compiled=compiled)
+            times = [epoch.seconds for epoch in train(parties[0], parties[1:], split, config).history]
+            middle = statistics.median(times[1:])
+            print(
+                f"epoch {name}, paper's settings{', compiled' * compiled}: {middle:.3f} s (first {times[0]:.2f}), "
+                f"{steps} steps of {data.config.batch} records, {1e6 * middle / steps:.0f} us per step | "
+                f"floor {floor:.3f}",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
+
+
+def step_floor(
+    card: Card, primary: PrimaryData, secondaries: Sequence[SecondaryData], split: Split, config: Config
+) -> float:
+    """Return the least seconds of a step."""
+    context = training_settings(config, split, None)
+    job = prepare_job(primary, start_local_secondaries(secondaries, context), split, context)
+    models = [job.primary.model, *(holder.model for holder in job.secondaries if isinstance(holder, LocalSecondary))]
+    n_bytes = sum(weights.nbytes for model in models for weights in model.network.parameters())
+    rows = torch.from_numpy(split.train[: config.batch]).to(card.device)
+    request = BatchRequest(
+        rows, [next(partners.requests([split.train[: config.batch]])) for partners in job.records.lists]
+    )
+    with FlopCounterMode(display=False) as counter:
+        job.primary.descend(job.records, job.scaled, request, 0)
+    return counter.get_total_flops() / card.products + 10 * n_bytes / card.bytes
 
 
 def bench_great_circle(card: Card) -> None:

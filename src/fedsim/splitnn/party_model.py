@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
+from fedsim.splitnn.lamb_kernel import MOST_TENSORS, LambKernel
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.validation import first_difference, validate_number
@@ -145,10 +146,13 @@ class _Moments:
         self.device = self.parameters[0].device if self.parameters else CPU
         # CUDA's fused kernels take the rate as float32; float64 keeps all digits on the CPU.
         rate_type = torch.float64 if self.device.type == "cpu" else torch.float32
-        self.rate = torch.zeros((), dtype=rate_type, device=self.device)
+        self.rate, self._rate = torch.zeros((), dtype=rate_type, device=self.device), 0.0
 
     def begin(self, step: int) -> None:
-        self.rate.fill_(self.settings.rate * self.settings.schedule.factor(step, self.total_steps))
+        rate = self.settings.rate * self.settings.schedule.factor(step, self.total_steps)
+        if rate != self._rate:
+            self.rate.fill_(rate)
+            self._rate = rate
 
     def state(self) -> dict[str, list[Tensor]]:
         return {"mean": self.means, "square": self.squares}
@@ -230,19 +234,35 @@ class RunningLamb(_Moments):
     """LAMB in one pass over memory instead of nine, without waiting for the device.
 
     torch's fused Adam kernel, run on the decayed weights with rate -1 and a step so late that its bias correction is 1,
-    adds m / (sqrt(v) + eps) to them and updates both moments.
+    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices have a kernel of their own.
     """
 
     def __init__(self, settings: Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
         super().__init__(settings, parameters, total_steps)
         self._greatest_norm = settings.greatest_norm
-        self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
-        self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
+        self._kernels = self._cuda_kernels() if self.has_kernel else []
+        if not self._kernels:
+            self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
+            self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.device.type == "cuda" and torch.version.cuda is not None
+
+    def _cuda_kernels(self) -> list[LambKernel]:
+        own = self.settings
+        numbers = torch.tensor([own.decay, *own.betas, own.eps, self._greatest_norm], device=self.device)
+        groups = [slice(first, first + MOST_TENSORS) for first in range(0, len(self.parameters), MOST_TENSORS)]
+        return [LambKernel(self.parameters[of], self.means[of], self.squares[of], numbers) for of in groups]
 
     @torch.no_grad()
     def step(self) -> None:
-        if not self.parameters:
-            return
+        for kernel in self._kernels:
+            kernel.step(self.rate)
+        if self.parameters and not self._kernels:
+            self._step()
+
+    def _step(self) -> None:
         for move, parameter in zip(self._moves, self.parameters, strict=True):
             torch.mul(parameter, self.settings.decay, out=move)
         every = range(len(self.parameters))

@@ -18,7 +18,17 @@ from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training import data
 from fedsim.training.config import Config
 from fedsim.training.data import ClassTarget, Metrics, NeighbourList, PrimaryData, SecondaryData, Target
-from fedsim.training.primary import BatchRequest, PartnerList, Primary, PrimaryRecords, Rows, arrange_lists
+from fedsim.training.primary import (
+    COMPILED_STEPS,
+    BatchRequest,
+    CudaGraphStep,
+    PartnerList,
+    Primary,
+    PrimaryRecords,
+    Rows,
+    arrange_lists,
+    send_array,
+)
 from fedsim.types import Floats, Split
 
 # History
@@ -319,13 +329,17 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
 
 
 def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
-    """Yield the training records in this epoch's order from batch ``first`` on, with their requests to every list."""
+    """Yield the training records in this epoch's order from batch ``first`` on, with their requests to every list.
+
+    A recorded step makes its requests itself.
+    """
     generator = job.primary.model.random_source.generator("batches", epoch)
     order = torch.randperm(len(job.split.train), generator=generator)
     rows = np.asarray(job.split.train)[order.numpy()][first * job.config.batch :]
     batches = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
-    requests = [partners.requests(batches) for partners in job.records.lists]
-    for records in torch.from_numpy(rows).to(job.scaled.device).split(job.config.batch):
+    lists = () if isinstance(job.descend, CudaGraphStep) else job.records.lists
+    requests = [partners.requests(batches) for partners in lists]
+    for records in send_array(rows, job.scaled.device).split(job.config.batch):
         yield BatchRequest(records, [next(request) for request in requests])
 
 
@@ -420,7 +434,8 @@ def prepare_job(
         checkpoints = RunCheckpoints(store, model, holders)
         journal = TrainingLog(context.folder / "log.jsonl")
     records = PrimaryRecords(features.on(context.device), arranged)
-    party = Primary(model, target.task, config.party_dropout)
+    worthwhile = context.total_steps >= COMPILED_STEPS if config.compiled is None else config.compiled
+    party = Primary(model, target.task, config.party_dropout, compiled=worthwhile and config.members == 1)
     return TrainingJob(config, target, split, primary, records, party, holders, checkpoints, journal, hooks)
 
 
@@ -457,7 +472,7 @@ def _checkpoint_store(
     arrays += [] if primary.weights is None else [primary.weights]
     for partners in lists:  # one field is a matrix, as in checkpoints of version 0.1
         arrays += [partners.partner, partners.similarity.squeeze(2).cpu().numpy()]
-    deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight
+    deciding = replace(config, device="any", compiled=None, save_every=1, save_steps=None)  # these change no weight
     job = {
         "party": primary.name,
         "config": party_model.describe(deciding),

@@ -7,7 +7,7 @@ T outputs of the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedsim.splitnn import Neighbours, gates, layers, methods, party_model, secondary_model
 from fedsim.storage.tensor_file import scratch_array
@@ -84,8 +84,8 @@ class PartnerList:
         device = self.similarity.device
         for first in range(0, len(batches), PREFETCHED_BATCHES):
             distinct = [self._distinct(rows) for rows in batches[first : first + PREFETCHED_BATCHES]]
-            rows = torch.from_numpy(np.concatenate([rows for rows, _ in distinct])).to(device)
-            position = torch.from_numpy(np.concatenate([position for _, position in distinct])).to(device)
+            rows = send_array(np.concatenate([rows for rows, _ in distinct]), device)
+            position = send_array(np.concatenate([position for _, position in distinct]), device)
             yield from map(
                 RowRequest,
                 rows.split([len(rows) for rows, _ in distinct]),
@@ -137,12 +137,14 @@ class PrimaryRecords:
 class Primary:
     """The party with the labels: its share of the model and the task.
 
-    ``party_dropout`` is the share of the records of a step that do without a list of partners, for each list.
+    ``party_dropout`` is the share of the records of a step that do without a list of partners, for each list;
+    ``compiled`` whether a recorded step is compiled.
     """
 
     model: party_model.PartyModel
     task: gates.PredictionTask
     party_dropout: float = 0.0
+    compiled: bool = False
 
     @property
     def members(self) -> int:
@@ -188,7 +190,7 @@ class Primary:
         local = [holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)]
         if not labels.is_cuda or len(local) < len(holders):
             return plain
-        return CudaGraphStep(plain, [self.model, *local], records.lists, batch)
+        return CudaGraphStep(plain, [self.model, *local], records.lists, batch, compiled=self.compiled)
 
     @torch.no_grad()
     def predict(self, records: PrimaryRecords, rows: Rows) -> tuple[Floats, Tensor]:
@@ -228,6 +230,12 @@ def tensor_float32(device: torch.device) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def send_array(array: Rows, device: torch.device) -> Tensor:
+    """Copy an array to a device; the host does not wait for a GPU."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def announce_rows(records: PrimaryRecords, requests: Sequence[RowRequest], step: int | None) -> None:
     """Let every holder of every list start before the first answer is waited for."""
     for partners, request in zip(records.lists, requests, strict=True):
@@ -259,40 +267,80 @@ def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowReques
 # A training step recorded once as a CUDA graph and replayed.
 #
 # All parties of this process take part in the recording, so nothing here knows more than the split loop does. A party
-# in another process cannot be recorded; the loop then launches kernels one by one. Steps keep their shapes: distinct
-# rows are padded to the most a batch can have (with rows of earlier requests, to which no pair points and which get no
-# gradient).
+# in another process cannot be recorded; the loop then launches kernels one by one. The shapes of a recorded step depend
+# on the number of its records alone: a secondary is asked for all its rows or for one per pair, whichever is less, and
+# not for distinct rows.
 
 
 WARMUP_STEPS = 3  # steps before the recording, to warm up the libraries; they train like all others
+COMPILED_STEPS = 100_000  # of a run: compiling takes about ten seconds and saves a tenth of a millisecond per step
+DYNAMO_SETTINGS = {"suppress_errors": True, "recompile_limit": 1000}  # a process may train networks of many sizes
 StepFunction = Callable[[BatchRequest, int], Tensor]
 
 
+class CompiledParts:
+    """The parts of some networks that draw no random numbers, compiled into fewer kernels for tensors of one shape."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        found = [module for network in networks for module in network.modules()]
+        names = [(module, _compiled_function(module)) for module in found]
+        self.parts = [
+            (module, name, torch.compile(getattr(module, name), dynamic=False)) for module, name in names if name
+        ]
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let the networks use them; what cannot be compiled on this machine runs as it is."""
+        for module, name, compiled in self.parts:
+            setattr(module, name, compiled)
+        try:
+            with torch._dynamo.config.patch(DYNAMO_SETTINGS) if self.parts else nullcontext():
+                yield
+        finally:
+            for module, name, _ in self.parts:
+                delattr(module, name)
+
+
+def _compiled_function(module: nn.Module) -> str | None:
+    """Return the name of the function of a module that draws no random numbers and is worth compiling, if any."""
+    if isinstance(module, layers.Dropout):
+        return "keep"
+    if isinstance(module, methods.ListGates | gates.Convolution):
+        return "forward"
+    return "forward" if isinstance(module, layers.LocalNetwork) and not module.draws else None
+
+
 class CudaGraphStep:
-    """Takes full batches by replay; smaller ones and the first few steps kernel by kernel."""
+    """Takes full batches by replay; smaller ones and the first few steps kernel by kernel.
+
+    It needs the records of a request and nothing else.
+    """
 
     def __init__(
-        self, plain: StepFunction, models: Sequence[party_model.PartyModel], lists: Sequence[PartnerList], batch: int
+        self,
+        plain: StepFunction,
+        models: Sequence[party_model.PartyModel],
+        lists: Sequence[PartnerList],
+        batch: int,
+        *,
+        compiled: bool = False,
     ) -> None:
-        self.plain, self.models, self.lists, self.batch, self.taken = plain, models, lists, batch, 0
+        self.plain, self.models, self.batch, self.taken = plain, models, batch, 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.compiled = CompiledParts([model.network for model in models] if compiled else [])
         device = models[0].device
-        self.request = BatchRequest(
-            torch.zeros(batch, dtype=torch.int64, device=device), [_allocate_request(entry, batch) for entry in lists]
-        )
+        self.lists = [FixedRequests.of(entry, device) for entry in lists]
+        self.rows = torch.zeros(batch, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
 
     def __call__(self, request: BatchRequest, step: int) -> Tensor:
         self.taken += 1
-        if len(request.rows) != self.batch or self.taken <= WARMUP_STEPS:
-            return self.plain(request, step)
-        # Copy the request to the tensors that the recorded kernels read.
-        self.request.rows.copy_(request.rows)
-        for partners, place, wanted in zip(self.lists, self.request.requests, request.requests, strict=True):
-            place.rows[: len(wanted.rows)].copy_(wanted.rows)
-            place.position.copy_(wanted.position)
-            if partners.has_gaps:  # the row of zeros follows the padding
-                place.position.masked_fill_(place.position == len(wanted.rows), len(place.rows))
+        if len(request.rows) != self.batch:
+            return self._descend(request.rows, step)
+        if self.taken <= WARMUP_STEPS:
+            with self.compiled.in_use():
+                return self._descend(request.rows, step)
+        self.rows.copy_(request.rows)  # which the recorded kernels read
         for model in self.models:
             model.begin(step)
         if self.graph is None:
@@ -300,16 +348,36 @@ class CudaGraphStep:
             for model in self.models:
                 self.graph.register_generator_state(model.dropout)
             torch.cuda.synchronize()
-            with torch.cuda.graph(self.graph):
-                self.loss = self.plain(self.request, step)
+            with self.compiled.in_use(), torch.cuda.graph(self.graph):
+                self.loss = self._descend(self.rows, step)
         self.graph.replay()
         return self.loss
 
+    def _descend(self, rows: Tensor, step: int) -> Tensor:
+        return self.plain(BatchRequest(rows, [entry.request(rows) for entry in self.lists]), step)
 
-def _allocate_request(partners: PartnerList, batch: int) -> RowRequest:
-    """Return space for the most distinct rows that a batch can need."""
-    device, k = partners.similarity.device, partners.partner.shape[1]
-    most = min(partners.holders[0].n_records, batch * k)
-    return RowRequest(
-        torch.zeros(most, dtype=torch.int32, device=device), torch.zeros((batch, k), dtype=torch.int32, device=device)
-    )
+
+@dataclass(frozen=True, eq=False)
+class FixedRequests:
+    """Requests of one list whose shapes depend on the number of records alone, computed on the device."""
+
+    partner: Tensor  # (n, K)
+    n_rows: int
+    has_gaps: bool
+
+    @classmethod
+    def of(cls, partners: PartnerList, device: torch.device) -> FixedRequests:
+        partner = torch.from_numpy(np.asarray(partners.partner)).to(device)
+        return cls(partner, partners.holders[0].n_records, partners.has_gaps)
+
+    def request(self, rows: Tensor) -> RowRequest:
+        """Return a request for all rows of the secondary, or for one per pair if those are fewer."""
+        wanted = self.partner.index_select(0, rows)  # (B, K)
+        n_asked = min(self.n_rows, wanted.numel())
+        asked = torch.arange(n_asked, dtype=wanted.dtype, device=wanted.device)
+        every = n_asked == self.n_rows
+        position = wanted if every else asked.view_as(wanted)
+        if self.has_gaps:
+            position = position.masked_fill(wanted < 0, n_asked)
+            wanted = wanted.clamp(min=0)
+        return RowRequest(asked if every else wanted.flatten(), position)

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedsim import nvrtc
 from fedsim.errors import DeviceError
-from fedsim.linkage.search import nvrtc
 from fedsim.linkage.search.text_array import number_characters, to_text_array
 from fedsim.types import Floats, Integers, Words
 

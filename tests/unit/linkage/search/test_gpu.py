@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedsim import nvrtc
 from fedsim.errors import DeviceError
-from fedsim.linkage.search import gpu, nvrtc
+from fedsim.linkage.search import gpu
 from gpu_emulator import edit_distances, emulate_card, euclidean, filter_distances
 
 CARDS = gpu.devices()

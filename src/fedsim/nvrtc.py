@@ -62,7 +62,7 @@ def _check(status: int) -> None:
         text = ctypes.c_char_p()
         _driver().cuGetErrorString(status, ctypes.byref(text))
         cause = text.value.decode() if text.value else status
-        raise DeviceError(f"the GPU search failed ({cause}); choose device cpu", code="gpu-kernel")
+        raise DeviceError(f"a GPU kernel failed ({cause}); choose device cpu", code="gpu-kernel")
 
 
 class Module:

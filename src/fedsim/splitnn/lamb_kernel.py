@@ -1,0 +1,63 @@
+"""LAMB in two launches on a CUDA device; torch's kernels give a block 65,536 weights, too many for a small network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedsim import nvrtc
+
+MOST_TENSORS = 32  # of a launch: their pointers are its arguments
+THREADS = 256
+PIECE = 2048  # weights of a block
+
+
+@cache
+def _kernels(device: torch.device) -> nvrtc.Module:
+    major, minor = torch.cuda.get_device_capability(device)
+    options = [f"--gpu-architecture=sm_{major}{minor}", f"-DMOST_TENSORS={MOST_TENSORS}", f"-DTHREADS={THREADS}"]
+    source = Path(__file__).with_name("lamb.cu").read_text(encoding="utf-8")
+    return nvrtc.Module(nvrtc.compile_source(nvrtc.load_compiler(str(torch.version.cuda)), source, options))
+
+
+def launch(device: torch.device, name: str, blocks: int, *structures: Sequence[Tensor]) -> None:
+    """Start a kernel of ``lamb.cu``."""
+    stream = torch.cuda.current_stream(device).cuda_stream
+    _kernels(device).launch(name, (blocks, 1), (THREADS, 1), structures, shared=0, stream=stream)
+
+
+class LambKernel:
+    """Takes LAMB's steps for up to MOST_TENSORS tensors, which are float32, contiguous and on one device.
+
+    ``settings`` holds decay, both betas, eps and the greatest norm of weights.
+    """
+
+    def __init__(
+        self, weights: Sequence[Tensor], means: Sequence[Tensor], squares: Sequence[Tensor], settings: Tensor
+    ) -> None:
+        self.weights, self.moments, self.settings = weights, (means, squares), settings
+        self.device = settings.device
+        self.moves = [torch.empty_like(tensor) for tensor in weights]
+        pieces, ranges = list[tuple[int, int, int, int]](), list[tuple[int, int]]()
+        for place, tensor in enumerate(weights):
+            size, first = tensor.numel(), len(pieces)
+            pieces += [(place, start, min(start + PIECE, size), 0) for start in range(0, size, PIECE)]
+            ranges.append((first, len(pieces)))
+        self.pieces = torch.tensor(pieces, dtype=torch.int32, device=self.device)
+        self.ranges = torch.tensor(ranges, dtype=torch.int32, device=self.device)
+        self.sums = torch.empty(len(pieces), 2, device=self.device)
+        self._null = torch.empty(0, device=self.device)  # its address is zero
+
+    def step(self, rate: Tensor) -> None:
+        """Change every weight by its gradient; a tensor without one is moved by its moments and decay."""
+        gradients = [self._null if tensor.grad is None else tensor.grad.contiguous() for tensor in self.weights]
+        padding = [self._null] * (MOST_TENSORS - len(gradients))
+        columns = (self.weights, gradients, *self.moments, self.moves)
+        tensors = [tensor for column in columns for tensor in (*column, *padding)]
+        plan = (self.pieces, self.ranges, self.sums, self.settings, rate)
+        for kernel in ("lamb_move", "lamb_step"):
+            launch(self.device, kernel, len(self.pieces), tensors, plan)
