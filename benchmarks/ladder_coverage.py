@@ -3,20 +3,36 @@
 ``fedsim lab bench ladder_coverage`` trains every rung from which a contribution is chosen, in every city. Options
 follow two dashes: ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. Stored results are not
 trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy and scikit-learn
-(``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results.
+(``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results and judges those cities that are
+complete.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Interval, LadderTraining, train_ladder
-from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays
+from fedsim.contribution.ladder import (
+    ALONE,
+    BOOTSTRAP_SEED,
+    RMSE,
+    RUNGS,
+    TOGETHER,
+    WITH_PARTNER,
+    WITHOUT_PARTNER,
+    LadderTraining,
+    SeedPredictions,
+    TrainedCase,
+    bootstrap_scores,
+)
+from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.data.synthetic import CitySettings, generate_city
+from fedsim.types import Floats
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from fedsim_lab.study_runner import save_plan, trained_rungs
@@ -74,23 +90,64 @@ def plan(asked: argparse.Namespace, results: ResultStore) -> None:
     print(f"{save_plan(work, results, asked.plan)} trainings planned in {asked.plan}")
 
 
+@dataclass(frozen=True)
+class Contribution:
+    """A contribution as the ladder estimates it: the share of resamples below the truth decides what covers it."""
+
+    estimate: float
+    resamples: Floats
+    truth: float
+
+    def interval(self, percent: float) -> tuple[float, float]:
+        """The interval with this confidence."""
+        low, high = np.percentile(self.resamples, [(100 - percent) / 2, (100 + percent) / 2])
+        return float(low), float(high)
+
+    def covers(self, percent: float) -> bool:
+        low, high = self.interval(percent)
+        return low <= self.truth <= high
+
+
+def estimate(cases: DatasetCases, asked: argparse.Namespace, results: ResultStore) -> Contribution | None:
+    """Train what is missing and return the ladder's contribution; of gathered results None if any is missing."""
+    seeds, truth, rungs = [], 0.0, rungs_of(asked)
+    for arrays in splits(cases, asked):
+        stored = [part for rung in rungs for part in rung.components or (rung,)]
+        if asked.gather and not all(results.has(part.result_key(arrays)) for part in stored):
+            return None
+        train = partial(train_missing, [arrays], results=results, report=lambda _: None)
+        case = TrainedCase(arrays, rungs, results, train, RMSE, doublings=0)
+        predictions = {side: results.predictions(case.key_of(rung)) for side, rung in case.choose_ends().items()}
+        test, truth = arrays.split.test, arrays.about["truth"]
+        seeds.append(SeedPredictions(arrays.labels[test], arrays.groups[test], predictions))
+    scores = bootstrap_scores(seeds, RMSE, np.random.default_rng(BOOTSTRAP_SEED))
+    gain = scores.gain(ALONE, TOGETHER, lower_is_better=True)
+    return Contribution(gain.estimate, scores.resamples[ALONE] - scores.resamples[TOGETHER], truth)
+
+
 def judge(asked: argparse.Namespace, results: ResultStore) -> None:
     """Print the estimated intervals beside the true contributions."""
     print("| city | true contribution | estimate | 95 % interval | covers |\n|---|---|---|---|---|")
-    covered = dict.fromkeys(KINDS, 0)
+    found: dict[str, list[Contribution]] = {kind: [] for kind in KINDS}
     for kind, number, cases in cities(asked):
-        ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None, lengthen=False)
-        found, truth = ladder.contribution(asked.split), ladder.about["truth"]
-        covered[kind] += found.low <= truth <= found.high
-        print(row(f"{kind}-{number}", found, truth), flush=True)
-    for kind, count in covered.items():
-        print(f"{kind}: {count} of {asked.cities} covered")
+        one = estimate(cases, asked, results)
+        if one is not None:
+            found[kind].append(one)
+            low, high = one.interval(95)
+            covers = "yes" if one.covers(95) else "no"
+            cells = f"{one.truth:.2f} | {one.estimate:.2f} | {low:.2f} to {high:.2f} | {covers}"
+            print(f"| {kind}-{number} | {cells} |", flush=True)
+    for kind, cities_found in found.items():
+        print(summary(kind, cities_found))
 
 
-def row(name: str, found: Interval, truth: float) -> str:
-    """One city's line of the table."""
-    covers = "yes" if found.low <= truth <= found.high else "no"
-    return f"| {name} | {truth:.2f} | {found.estimate:.2f} | {found.low:.2f} to {found.high:.2f} | {covers} |"
+def summary(kind: str, found: Sequence[Contribution]) -> str:
+    """How many intervals cover the truth, and which share of it is found where there is any."""
+    covered = ", ".join(f"{sum(one.covers(percent) for one in found)} at {percent} %" for percent in (95, 90))
+    truth, mean = sum(one.truth for one in found), sum(one.estimate for one in found)
+    share = f"; {mean / truth:.1%} of the contribution found" if truth else ""
+    average = f"mean estimate {mean / max(1, len(found)):.2f}"
+    return f"{kind}: of {len(found)} intervals {covered} cover the truth; {average}{share}"
 
 
 def main(words: Sequence[str] | None) -> None:
@@ -98,5 +155,6 @@ def main(words: Sequence[str] | None) -> None:
     asked = options(words or ())
     results = ResultStore(asked.out)
     if asked.gather:
-        print(f"{collect_results(sorted(asked.gather.glob('worker-*')), results)} trainings collected")
+        folders = sorted(path.parent for path in asked.gather.rglob(RESULTS_FILE))
+        print(f"{collect_results(folders, results)} trainings collected")
     (plan if asked.plan else judge)(asked, results)

@@ -1,20 +1,23 @@
-"""Measure what attackers gain and what the model loses on hdb and house: tables for ``docs/privacy-results.md``.
+"""Measure what attackers gain and what the model loses: tables for ``docs/privacy-results.md``.
 
-Run all cases with ``fedsim lab bench privacy``, one with ``fedsim lab bench privacy tau``. Trainings are short and use
-a sample, so that two cores need minutes: their errors show the cost of a mechanism, not the quality a model can reach.
+Run one case with ``fedsim lab bench privacy tau``. The trainings of ``tau``, ``places`` and ``protected``, which run
+without a case, are short and use a sample of hdb and house, so that two cores need minutes: their errors show the cost
+of a mechanism, not the quality a model can reach. ``sealed`` and ``preset`` train in full (:mod:`privacy_sealed`);
+their options follow two dashes: ``fedsim lab bench privacy -- sealed preset --plan FOLDER``.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+import privacy_sealed
 from fedsim.attack import AttackFinding, TrueLocations, greedy_attack, grid_attack, likelihood_attack, link_graph_attack
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, binomial_estimate
 from fedsim.attack.location_attacks import RANKED_CENTROID
 from fedsim.attack.similarity_attacks import expected_success_rate
-from fedsim.errors import SettingError
 from fedsim.privacy.bounds import sigma_for_bound
 from privacy_links import NAMES, Linked, linked, read_case, rmse
 from privacy_protected import EPOCHS as PROTECTED_EPOCHS, RECORDS as PROTECTED_RECORDS, measured
@@ -100,11 +103,17 @@ def _share(found: Sequence[AttackFinding]) -> str:
 CASES: dict[str, Callable[[], Iterator[str]]] = {"tau": tau, "places": places, "protected": protected}
 
 
-def main(cases: list[str] | None = None) -> None:
-    """Print the tables of some cases, or of all."""
-    for case in cases or CASES:
-        if case not in CASES:
-            raise SettingError(f"there is no case '{case}'; choose from {', '.join(CASES)}")
-        print(f"\n### {case}\n")
-        for line in CASES[case]():
-            print(line, flush=True)
+def main(words: list[str] | None = None) -> None:
+    """Print the tables of some cases, by default of those that take minutes."""
+    parser = argparse.ArgumentParser("fedsim lab bench privacy --")
+    known = [*CASES, *privacy_sealed.TABLES]
+    parser.add_argument("cases", nargs="*", choices=[*known, []], metavar="CASE", help=", ".join(known))  # [] is none
+    privacy_sealed.add_options(parser)
+    asked = parser.parse_args(words or ())
+    for case in asked.cases or CASES:
+        if case in CASES:
+            print(f"\n### {case}\n")
+            for line in CASES[case]():
+                print(line, flush=True)
+    if sealed := [case for case in asked.cases if case in privacy_sealed.TABLES]:
+        privacy_sealed.run(sealed, asked)

@@ -117,7 +117,7 @@ class DatasetCases:
         return SplitArrays(
             primary=_prepare_table(data.primary.frame.select(data.primary.features), "primary", split.train),
             own=identifier_features(self._identifiers, split.train),
-            secondaries=tuple(self._linked(secondary, split) for secondary in self.taking_part),
+            secondaries=tuple(self.linked(secondary, split) for secondary in self.taking_part),
             labels=_encode_labels(data),
             groups=self.groups,
             split=split,
@@ -156,14 +156,15 @@ class DatasetCases:
         return self.dataset.primary.frame.select(list(dict.fromkeys(named)))
 
     def _found(self, secondary: SecondaryTable) -> Links:
-        """Links of distinct identifiers; ``_linked`` spreads them over the records."""
+        """Links of distinct identifiers; ``linked`` spreads them over the records."""
         ours, theirs = identifier_tables(self.dataset, secondary)
         first = np.unique(self.groups, return_index=True)[1]
         k = min(self.linkage.k or secondary.link.k, len(theirs))
         left, right, metric = comparable_identifiers(ours[first], theirs, secondary, self.linkage.metric)
         return link(left, right, metric=metric, k=k)
 
-    def _linked(self, secondary: SecondaryTable, split: Split) -> LinkedSecondary:
+    def linked(self, secondary: SecondaryTable, split: Split) -> LinkedSecondary:
+        """Return a secondary with its lists of partners, scaled by the training records of a split."""
         found, (ours, theirs) = self.links[secondary.name], identifier_tables(self.dataset, secondary)
         first, list_of = np.unique(self.groups, return_index=True, return_inverse=True)[1:]
         scale = fit_scale(found.distance[list_of[split.train]])

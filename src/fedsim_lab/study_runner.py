@@ -31,7 +31,7 @@ from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
 from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
-from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, write_plan
+from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan
 
 # Train what a study asks for and gather its figures beside the paper's
 
@@ -374,5 +374,5 @@ def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> 
         if new:
             save_arrays(arrays, folder / name)
         orders |= new
-    write_plan(list(orders.values()), folder / PLAN_FILE)
+    add_to_plan(list(orders.values()), folder / PLAN_FILE)
     return len(orders)

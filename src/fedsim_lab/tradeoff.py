@@ -94,7 +94,7 @@ def _sweep_settings(
             linkage = setup.linkage(tau=None, sigma=None, blur=run.make_blur(setup, epsilon))
             points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
     else:
-        search = run.MitigationSearch(setup, audited.inputs, settings)
+        search = run.MitigationSearch(audited, settings)
         clip = search.gradient_clip if sweep == "gradients" else 1.0
         for noise in run.NOISE_LEVELS:
             points.append((f"noise {noise:g}", plain, run.make_protection(sweep, clip, noise)))

@@ -6,6 +6,7 @@ folder ARRAYS, except those that are already among the results.
 ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the trainings of a plan in order and
 starts no more of them after SECONDS. Every worker has its own folder of results. Boosted trees, which need
 scikit-learn, come last; the processors that no worker uses begin with them at once (set ``OMP_NUM_THREADS=1``).
+Trainings under sealed labels, which are attacked as well, need scikit-learn, too.
 """
 
 import json
@@ -13,14 +14,15 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays, train_missing
+from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays, train_missing
 from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays
+from fedsim_lab.job_training import add_placebos, train_job_part
 
 PLAN_FILE = "plan.json"
 
@@ -34,15 +36,22 @@ class PlannedTraining:
     about: dict[str, Any]
 
 
-def write_plan(trainings: Sequence[PlannedTraining], path: Path) -> None:
-    """Write a plan to a JSON file."""
-    path.write_text(json.dumps([asdict(training) for training in trainings]))
+def add_to_plan(trainings: Sequence[PlannedTraining], path: Path) -> None:
+    """Write a plan to a JSON file, after the trainings that are in it already."""
+    earlier = read_plan(path) if path.is_file() else []
+    new = [training for training in trainings if training not in earlier]
+    path.write_text(json.dumps([asdict(training) for training in (*earlier, *new)]))
 
 
 def read_plan(path: Path) -> list[PlannedTraining]:
-    """Read the plan that :func:`write_plan` wrote."""
+    """Read the plan that :func:`add_to_plan` wrote."""
     found = json.loads(path.read_text())
-    return [PlannedTraining(**{**fields, "rung": Rung(**fields["rung"])}) for fields in found]
+    return [PlannedTraining(**{**fields, "rung": _parse_rung(fields["rung"])}) for fields in found]
+
+
+def _parse_rung(fields: Mapping[str, Any]) -> Rung:
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Rung(**plain)
 
 
 def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
@@ -90,7 +99,16 @@ def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float) -> 
         if training.arrays not in held:
             held = {training.arrays: load_arrays(folder / training.arrays)}
         arrays = held[training.arrays]
-        train_missing([replace(arrays, about={**arrays.about, **training.about})], [training.rung], results, _log_line)
+        case = add_placebos(replace(arrays, about={**arrays.about, **training.about}))
+        train_missing([case], [training.rung], results, _log_line, _train)
+
+
+def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+    if not arrays.about.get("sealed"):
+        return train_job_part(rung, arrays)
+    from fedsim_lab.sealed_training import train_sealed  # noqa: PLC0415 - needs more than torch and numpy
+
+    return train_sealed(rung, arrays)
 
 
 def _log_line(message: str) -> None:

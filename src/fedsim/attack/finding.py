@@ -18,6 +18,8 @@ RESAMPLES = 200
 CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
+# Figures of attacks that ask again.
+REPETITIONS, SCORE_ONCE, JOBS_ALLOWED = "repetitions", "score without repetition", "jobs that the policy allows"
 Arguments = ParamSpec("Arguments")
 
 
@@ -50,6 +52,9 @@ class AttackKind(Enum):
     GRADIENTS = "gradients"
     COMPLETION = "model-completion"
     ROW_COUNTS = "row-counts"
+    REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
+    REPEATED_FEATURES = "repeated-features"
+    PROBING = "probing"  # predictions of made-up records
     BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; nobody is attacked
 
     @property

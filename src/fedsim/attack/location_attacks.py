@@ -418,6 +418,13 @@ def grid_attack(
     targets
         Number of partners to locate, drawn at random; None for all.
     """
+    return location_finding(guess_on_grid(view, own, encoded, rng=rng, targets=targets), truth, own, rng)
+
+
+def guess_on_grid(
+    view: PrimaryView, own: Floats, encoded: PlaceEncoder, *, rng: Generator, targets: int | None = 500
+) -> LocationGuesses:
+    """Return the guesses of :func:`grid_attack`."""
     scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
     named = LinksByPartner.of(view.of_records(fresh))
     metres, filters = to_metres(own[fresh], origin), encoded.encode(own[fresh])
@@ -444,4 +451,4 @@ def grid_attack(
         reach /= ZOOM_FACTOR
     guess = to_degrees(best, origin)
     knew = "its own places, the key, noisy similarities, their scale and the noise's deviation"
-    return location_finding(LocationGuesses("grid likelihood", knew, named.row[chosen], guess), truth, own, rng)
+    return LocationGuesses("grid likelihood", knew, named.row[chosen], guess)

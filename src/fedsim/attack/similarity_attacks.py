@@ -8,7 +8,7 @@ M possible identifiers, Q links used per target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from scipy.special import ndtr
 from fedsim import errors, validation
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, sample_targets, timed
 from fedsim.linkage import metrics, soft_linkage
+from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import success_bound
 from fedsim.types import Floats, Integers, Links, Scale
@@ -173,12 +174,15 @@ class Codebook:
         The filters that a partner record may have.
     truth
         The true index into ``possible`` of every partner row; only used to count successes.
+    typical
+        What a relative similarity is divided by, for some own records and every possible filter, (L,) -> (L, M).
     """
 
     metric: metrics.Metric
     own: Records
     possible: Records
     truth: Integers
+    typical: Callable[[Integers], Floats] | None = None
 
     @classmethod
     def of(cls, metric: metrics.Metric, primary_ids: Any, secondary_ids: Any) -> Codebook:
@@ -198,7 +202,8 @@ class Codebook:
 
     def distances(self, records: Integers) -> Floats:
         """Return the distances from some own records to every possible filter."""
-        return metrics.distance_matrix(self.metric, take_records(self.own, records), self.possible)
+        distance = metrics.distance_matrix(self.metric, take_records(self.own, records), self.possible)
+        return distance if self.typical is None else relative_distance(distance, self.typical(records))
 
     def check_covers(self, rows: Integers, n_records: int) -> None:
         """Check that the codebook has every partner row and every record of the links."""

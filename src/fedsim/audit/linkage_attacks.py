@@ -9,7 +9,7 @@ Letters: n primary records, m secondary records, K partners.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -38,7 +38,12 @@ from fedsim.errors import SettingError
 from fedsim.linkage import blind_linkage, encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
-from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, rank_by_similarity
+from fedsim.linkage.private_linkage import (
+    LinkageConfig,
+    LinkageState,
+    link_encoded_tables,
+    rank_by_similarity,
+)
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy import bounds, geodesy, mechanisms
@@ -87,31 +92,46 @@ class AttackSetup:
         places = [Place((field.column, field.longitude), at) for at, field in fields if field.longitude is not None]
         return places or ([Place(self.place_columns)] if self.place_columns else [])
 
-    def linkage(self, **changes: Any) -> AuditedLinkage:
-        """Link under the job's terms, with some of them changed."""
-        terms = self.terms.model_copy(update=changes)
-        rng = np.random.default_rng([self.seed, 1])
-        key, secret = Key(rng.bytes(SECRET_BYTES)), rng.bytes(SECRET_BYTES)
-        tables = (self.primary, self.secondary)
-        sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
-        queries, candidates = (party_data.encode_table(terms.encoding, side, key, self.name) for side in sides)
-        linking = replace(terms.linkage, k=min(terms.k, len(candidates)))
-        if self.blind and linking.sigma:
-            order, view = self._link_with_blind_noise((queries, candidates), linking, secret)
-            return AuditedLinkage(self, terms, view, (), order, (queries, candidates), sides[0], sides[1], key)
-        settings = queries, candidates, self.counted
-        linked, delivery = link_encoded_tables(
-            *settings, replace(linking, field_bytes=()), secret, self.name, threads=1
+    @cached_property
+    def key(self) -> Key:
+        """The throwaway linkage key, which all jobs share."""
+        return Key(np.random.default_rng([self.seed, 1]).bytes(SECRET_BYTES))
+
+    @cached_property
+    def _encoded_once(self) -> tuple[EncodedTable, EncodedTable]:
+        return self._encode([self.primary, self.secondary], self.key.secret)
+
+    def _encode(self, sides: Sequence[pl.DataFrame], secret: bytes) -> tuple[EncodedTable, EncodedTable]:
+        rng = np.random.default_rng(int.from_bytes(secret, "big"))  # flips bits, where the schema says so
+        queries, candidates = (
+            party_data.encode_table(self.terms.encoding, side, self.key, self.name, rng=rng) for side in sides
         )
+        return queries, candidates
+
+    def linkage(self, job: int = 0, **changes: Any) -> AuditedLinkage:
+        """Link under the job's terms, with some of them changed; another number of a job draws all noise anew."""
+        terms = self.terms.model_copy(update=changes)
+        rng = np.random.default_rng([self.seed, 1, job] if job else [self.seed, 1])
+        _, secret = rng.bytes(SECRET_BYTES), rng.bytes(SECRET_BYTES)  # the first is the key
+        tables, linking = (self.primary, self.secondary), replace(terms.linkage, k=min(terms.k, len(self.secondary)))
+        sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
+        flips = any(isinstance(step, BitFlip) for step in terms.encoding.hardening)
+        encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
+        common = encoded, sides[0], sides[1], self.key, secret
+        if self.blind and linking.sigma:
+            order, view = self._link_with_blind_noise(encoded, linking, secret)
+            return AuditedLinkage(self, terms, view, (), order, *common)
+        settings, once = (*encoded, self.counted), replace(linking, field_bytes=())
+        state, delivery = link_encoded_tables(*settings, once, secret, self.name, threads=1)
         partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
-        view, by_field = PrimaryView(partner, similarity, linked.scale, linked.sigma), []
+        view, by_field = PrimaryView(partner, similarity, state.scale, state.sigma), []
         if linking.field_bytes:
             linked, delivery = link_encoded_tables(*settings, linking, secret, self.name, threads=1)
             sigma, partner = linked.sigma * math.sqrt(len(linking.field_bytes)), delivery.partner.astype(np.int64)
             vectors = np.moveaxis(delivery.vectors.astype(np.float64), 2, 0)  # (F, n, K)
             by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
-        order = linked.order.astype(np.int64)
-        return AuditedLinkage(self, terms, view, tuple(by_field), order, (queries, candidates), sides[0], sides[1], key)
+        order = state.order.astype(np.int64)
+        return AuditedLinkage(self, terms, view, tuple(by_field), order, *common, state=state)
 
     def _link_with_blind_noise(
         self, encoded: tuple[EncodedTable, EncodedTable], linking: LinkageConfig, secret: bytes
@@ -154,6 +174,8 @@ class AuditedLinkage:
     linked: pl.DataFrame  # the primary's identifiers as they were linked
     partners: pl.DataFrame  # those of the secondary
     key: Key
+    secret: bytes  # of the coordinator's noise and pseudonyms
+    state: LinkageState | None = None  # by which a plain coordinator answers about new records
 
     @property
     def places(self) -> Floats | None:
@@ -176,11 +198,26 @@ class AuditedLinkage:
     @cached_property
     def codes(self) -> attack.Codebook:
         """All filters that partner records may have, and the true one of each number that the primary sees."""
-        queries, candidates = self.encoded
+        return self.codes_of(self.encoded[0])
+
+    def codes_of(self, queries: EncodedTable) -> attack.Codebook:
+        """Return the same for other records of the primary."""
+        candidates = self.encoded[1]
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_data.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
-        return attack.Codebook(book.metric, book.own, book.possible, book.truth[self.row_of_visible])
+        codes = replace(book, truth=book.truth[self.row_of_visible])
+        if self.state is None or self.state.rivals is None:
+            return codes
+        # The primary has the training records by which similarities are divided, so it can divide as well.
+        pseudonym = np.unique(book.truth[self.order], return_index=True)[1]
+        rivals = self.state.rivals.of_candidates(pseudonym)
+
+        def typical(records: Integers) -> Floats:
+            table = EncodedTable(queries.bits[records], queries.n_bits, queries.fingerprint)
+            return rivals.typical_of_all(table)[:, :, 0]
+
+        return replace(codes, typical=typical)
 
     def truth(self, radius: float, place: Place) -> attack.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
@@ -338,7 +375,7 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         guarantee = _with_reference_noise(linkage, promised, distinct, on_distances, rng)
         run = partial(_best_of_two_attackers, distinct, on_distances)
         yield _planned(AttackKind.DISTANCES, "greedy, distances", learns, run, guarantee)
-    blurred = _nearest_guarantee(linkage, linkage.setup.secondary, linkage.partners, linkage.setup.secondary)
+    blurred = nearest_guarantee(linkage, linkage.setup.secondary, linkage.partners, linkage.setup.secondary)
     if promised.most is not None or blurred.most is not None:
         promised = blurred if blurred.most is not None else Guarantee("none: tau covers single similarities only")
 
@@ -547,7 +584,7 @@ def _blind_coordinator_attacks(
         return profile_attacks.profile_attack(view(), (draws[0], draws[1]), truth, knew=knew, attack=attack)
 
     learns = "the identifiers behind a row of the primary, but not which record it is"
-    promised = _nearest_guarantee(linkage, setup.primary[rows], linkage.linked[rows], frame)
+    promised = nearest_guarantee(linkage, setup.primary[rows], linkage.linked[rows], frame)
     memory = 32.0 * len(frame) * len(candidates)
     for attack_name in (PARTNERS_TABLE, PUBLIC_LIST):
         run = partial(name_rows, attack_name)
@@ -575,7 +612,7 @@ def _number_columns(schema: Schema) -> list[str]:
     return [name for field in schema.fields if isinstance(field.encoding, kinds) for name in field.columns]
 
 
-def _nearest_guarantee(
+def nearest_guarantee(
     linkage: AuditedLinkage, before: pl.DataFrame, after: pl.DataFrame, listed: pl.DataFrame
 ) -> Guarantee:
     """Return what blurring guarantees: nobody names more records than one who knows the blurred places themselves.

@@ -8,7 +8,17 @@ from importlib import import_module
 from typing import Any
 
 from fedsim import errors, validation
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind, Victim
+from fedsim.attack.finding import (
+    JOBS_ALLOWED,
+    MEDIAN_ERROR_METRES,
+    RADIUS_METRES,
+    REPETITIONS,
+    SCORE_ONCE,
+    Adversary,
+    AttackFinding,
+    AttackKind,
+    Victim,
+)
 from fedsim.config.policy import AUDIT_FORMAT
 
 MIN_RECORDS, MIN_TARGETS = 20, 10
@@ -135,6 +145,12 @@ EXPLANATIONS = {
     AttackKind.GRADIENTS: _LABELS,
     AttackKind.COMPLETION: _LABELS,
     AttackKind.ROW_COUNTS: f"from how often its rows are requested, {_LABELS}",
+    AttackKind.REPEATED_LINKS: "combining {times} of the {allowed} jobs that {about} accepts, each with noise of its "
+    "own, {who} learns {learns}: {measure} {score}, after one job {once}",
+    AttackKind.REPEATED_FEATURES: "combining {times} of the {allowed} jobs that {about} accepts, {who} explains "
+    "{share} of the variance of its features if it knows those of some rows, after one job {once}",
+    AttackKind.PROBING: "predicting {times} made-up records near each of some records of {about}, {who} learns "
+    "{learns}: {measure} {score}, without them {once}",
     AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
 }
 
@@ -178,6 +194,9 @@ class AuditRow:
         who = self.about if found.adversary is Adversary.SECONDARY else f"the {found.adversary.value}"
         facts = {"who": who, "whose": whose, "about": self.about, "share": f"{100 * found.score.value:.3g} %"}
         facts |= {"score": f"{found.score.value:.2f}", "blind": f"{found.blind:.2f}", "learns": self.learns}
+        repeated = {"times": REPETITIONS, "allowed": JOBS_ALLOWED}
+        facts |= {name: f"{found.figures.get(figure, 0.0):,.0f}" for name, figure in repeated.items()}
+        facts |= {"once": f"{found.figures.get(SCORE_ONCE, 0.0):.2f}", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
         sentence = EXPLANATIONS[found.kind].format(**facts)
         return f"{sentence[0].upper()}{sentence[1:]}."
@@ -220,7 +239,6 @@ NEVER_ATTACKED = (
         "gradients that steer a secondary's network (FSHA, URVFL)",
         "all parties are assumed to follow the protocol",
     ),
-    SkippedAttack(Adversary.PRIMARY, "several jobs or new records over time", "only one linkage is audited"),
     SkippedAttack(Adversary.SECONDARY, "poisoned features and backdoors", "they change the model but reveal nothing"),
     SkippedAttack(
         Adversary.COORDINATOR,

@@ -2,34 +2,40 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import linkage_attacks, report, split_attacks
+from fedsim.audit import budget_attacks, linkage_attacks, report, split_attacks
 from fedsim.config.job import PRESET_SIGMA, Blur, CutTerms, FeatureTerms, Job, Protection
-from fedsim.config.party_file import PartyColumns, PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile, Policy
+from fedsim.config.policy import is_aligned
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
-from fedsim.protocol.messages import Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
-STAGES = {"link": 0.0, "primary": 0.02, "coordinator": 0.3, "train": 0.35, "advice": 0.5, "end": 1.0}
+STAGES = {"link": 0.0, "primary": 0.02, "coordinator": 0.2, "train": 0.25, "repeat": 0.4, "advice": 0.65, "end": 1.0}
 SEARCH_EFFORT = 4  # the search for settings attacks so many times fewer records than the audit itself
 
 
 @dataclass(frozen=True, eq=False)
 class AuditTables:
-    """Both sides in the clear; ``notes`` say how they differ from the tables of the job."""
+    """Both sides in the clear; ``notes`` say how they differ from the tables of the job.
+
+    ``policies`` are those of the parties whose files are here, by role and name; others count with their defaults.
+    """
 
     primary: PartyData
     secondaries: Mapping[str, PartyData]
     notes: tuple[str, ...]
+    policies: Mapping[Party, Policy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,14 +45,29 @@ class PreparedAudit:
     setup: linkage_attacks.AttackSetup
     linkage: linkage_attacks.AuditedLinkage
     inputs: split_attacks.TrainingInputs | None
+    job: Job
+    policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
+
+    def budget(self, settings: report.AuditSettings) -> budget_attacks.BudgetAudit:
+        """Return the attacks of a primary that asks again."""
+        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings)
 
 
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
     """Read the tables of these parties; sample larger ones, and replace a missing side by half of the other.
 
-    Nothing is sent, so neither an approval nor a policy is needed.
+    Nothing is sent, so no approval is needed, and policies only say how often a primary may ask.
     """
-    holders = [own for own in files if own.role is not Role.COORDINATOR]
+    found = _read_tables(job, files, most, rng)
+    return replace(found, policies={own.party: own.policy for own in files})
+
+
+def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
+    aligned = [own for own in files if is_aligned(job, own)]
+    holders = [own for own in files if own.role is not Role.COORDINATOR and not is_aligned(job, own)]
+    if aligned and not holders:
+        message = f"{aligned[0].party} is aligned with another secondary; an audit attacks the tables that are linked"
+        raise SettingError(f"{message}, so pass the file of that one", code="aligned-not-audited")
     if not holders:
         message = "an audit needs a party with a table; pass the party file of the primary, of a secondary or of both"
         raise SettingError(message, code="no-table")
@@ -54,7 +75,7 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     twice = next((own.party for own in holders if names.count(own.name) > 1), None)
     if twice is not None:
         raise SettingError(f"several files are of {twice}; pass one file per party", code="party-twice")
-    notes: list[str] = []
+    notes = [f"{own.party} was not attacked: it is aligned with another secondary" for own in aligned]
     tables = {}
     for own in holders:
         table = tables[own.name] = PartyData.read(job, own, least=report.MIN_RECORDS)
@@ -76,7 +97,7 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
             notes.append("the primary's labels are not available here; the attacked training uses a made-up label")
         notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
         return AuditTables(first, {name: second}, tuple(notes))
-    name = next(iter(job.secondaries))
+    name = next(iter(job.lists))
     columns = PartyColumns({name: second.columns.identifiers[name]}, second.columns.features, None)
     return AuditTables(first, {name: replace(second, columns=columns)}, tuple(notes))
 
@@ -112,7 +133,11 @@ def audit_job(
         rows += found
         skipped += [*missing, *left]
         advices += recommend_settings(audited, found, settings, passed)
-    notes = (*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit")
+    notes = [*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"]
+    absent = [str(party) for party in job.parties if party.role is not Role.PRIMARY and party not in tables.policies]
+    if absent:
+        names = ", ".join(absent)
+        notes.append(f"the file of {names} is not here; default limits on repeated requests were assumed")
     return report.AuditReport(
         job=job.name,
         hash=job.hash,
@@ -121,8 +146,8 @@ def audit_job(
         rows=tuple(rows),
         skipped=(*skipped, *report.NEVER_ATTACKED),
         advice=tuple(advices),
-        notes=notes,
-        tables=tuple(str(own.party) for own in files if own.data is not None),
+        notes=tuple(notes),
+        tables=tuple(str(own.party) for own in files if own.data is not None and not is_aligned(job, own)),
     )
 
 
@@ -142,12 +167,15 @@ def prepare_audit(
     blind = job.protection.blind
     setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed, blind)
     linkage = setup.linkage()
+    parties = Party(Role.SECONDARY, name), Party(Role.COORDINATOR, job.coordinator.name)
+    policies = tables.policies.get(parties[0], Policy()), tables.policies.get(parties[1], Policy())
+    audited = PreparedAudit(setup, linkage, None, job, policies)
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, split)
     except FedSimError as error:
         missing = report.SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
-        return PreparedAudit(setup, linkage, None), [missing]
-    return PreparedAudit(setup, linkage, inputs), []
+        return audited, [missing]
+    return replace(audited, inputs=inputs), []
 
 
 def attack_secondary(
@@ -176,6 +204,12 @@ def attack_secondary(
         if not audited.inputs.labelled:
             why = "the primary's file is not here; they are the primary's, not yours"
             skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
+    progress(STAGES["repeat"])
+    found, left = report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
+    rows, skipped = rows + found, skipped + left
+    if linkage.terms.hide_rows:
+        why = "hidden rows cannot be recognised in another job or request"
+        skipped.append(report.SkippedAttack(Adversary.PRIMARY, f"several jobs with {name}, or made-up records", why))
     return rows, skipped
 
 
@@ -190,6 +224,7 @@ LINKAGE_SETTINGS = {
     "sigma": ("sigma", SIGMA_LEVELS),
     "dummies": ("dummies", DUMMY_SHARES),
 }
+POLICY_LIMITS = {"max_jobs": (50.0, 20.0, 10.0, 5.0, 2.0, 1.0), "max_new_records": (5_000.0, 2_000.0, 1_000.0, 0.0)}
 MIN_CLIP = 1e-9
 QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
 
@@ -206,6 +241,9 @@ MITIGATIONS = {
     AttackKind.GRADIENTS: ("sealed",),
     AttackKind.COMPLETION: ("sealed",),
     AttackKind.ROW_COUNTS: ("sealed",),
+    AttackKind.REPEATED_LINKS: ("max_jobs",),
+    AttackKind.REPEATED_FEATURES: ("max_jobs",),
+    AttackKind.PROBING: ("max_new_records",),
 }
 _ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
 NO_MITIGATION = {
@@ -229,9 +267,16 @@ class Mitigation:
 class MitigationSearch:
     """A linkage that is attacked again under other settings."""
 
-    setup: linkage_attacks.AttackSetup
-    inputs: split_attacks.TrainingInputs | None
+    audited: PreparedAudit
     settings: report.AuditSettings
+
+    @property
+    def setup(self) -> linkage_attacks.AttackSetup:
+        return self.audited.setup
+
+    @property
+    def inputs(self) -> split_attacks.TrainingInputs | None:
+        return self.audited.inputs
 
     @cached_property
     def unprotected(self) -> split_attacks.CutTranscript | None:
@@ -259,6 +304,9 @@ class MitigationSearch:
             measure = partial(self._link_again, name, secret)
             noise = "" if self.setup.terms.tau is None else f", with sigma = {PRESET_SIGMA:g} instead of tau"
             return Mitigation(lambda _: f'protection.coordinator = "blind"{noise}', (1.0,), measure)
+        if name in POLICY_LIMITS:
+            measure = partial(self._ask_less, name, secret)
+            return Mitigation(lambda value: f"policy.{name} = {value:g}", POLICY_LIMITS[name], measure)
         if name == "sealed":
             measure = partial(self._train_again, name, 1.0, secret)
             return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
@@ -272,7 +320,7 @@ class MitigationSearch:
             linkage = self.setup.linkage(blur=make_blur(self.setup, value))
             cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
         elif name == "blind":
-            noise = {} if self.setup.terms.tau is None else {"tau": None, "sigma": PRESET_SIGMA}
+            noise: dict[str, Any] = {} if self.setup.terms.tau is None else {"tau": None, "sigma": PRESET_SIGMA}
             linkage = replace(self.setup, blind=True).linkage(**noise)
             cost = "time and traffic grow with the product of both tables' sizes"
         elif name == "sigma":
@@ -283,6 +331,13 @@ class MitigationSearch:
         primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
         coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
         return self._best_advantage([*primary, *coordinator], secret), cost
+
+    def _ask_less(self, name: str, secret: str, value: float) -> tuple[float, str]:
+        """Return the leak if the policies of secondary and coordinator allow less, and what that costs."""
+        secondary, coordinator = (own.model_copy(update={name: int(value)}) for own in self.audited.policies)
+        fewer = replace(self.audited, policies=(secondary, coordinator))
+        rng = np.random.default_rng([self.settings.seed, 10])
+        return self._best_advantage(fewer.budget(self.settings).attacks(rng), secret), "the primary may ask less often"
 
     def _train_again(self, side: str, clip: float, secret: str, noise: float) -> tuple[float, str]:
         """Return the leak of a training with noise on features, activations or gradients, and what that costs."""
@@ -337,7 +392,7 @@ def recommend_settings(
             name = row.found.attack if row.is_check else row.found.kind.secret  # every check counts by itself
             worst[row.found.adversary.value, name] = row
     fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, report.MIN_TARGETS))
-    search, advice = MitigationSearch(setup, audited.inputs, fewer), []
+    search, advice = MitigationSearch(audited, fewer), []
     for place, row in enumerate(worst.values()):
         found = row.found
         progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))

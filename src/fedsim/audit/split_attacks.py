@@ -66,7 +66,7 @@ class CutTranscript:
     metrics: Metrics  # on the validation records
     test: Metrics = field(default_factory=dict)
     noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
-    averages: Floats | None = None  # (U, e), of the features, if activations must be computed of averages
+    averages: Floats | None = None  # (U, e), of the features of neighbours, if these are averaged or exchanged
 
 
 def training_inputs(
@@ -82,7 +82,7 @@ def training_inputs(
 
 def _made_up_labels(features: Features, task: TaskType) -> AnyArray:
     """Return a mix of the features, above zero, or whether it is above the median."""
-    columns = _columns(features)
+    columns = feature_columns(features)
     mix = columns @ np.random.default_rng(0).normal(size=columns.shape[1])
     return (mix > np.median(mix)).astype(np.int64) if task is TaskType.CLASSES else mix - mix.min() + 1.0
 
@@ -125,13 +125,18 @@ def _with_averages(
     transcript: CutTranscript, features: Features, places: Floats | None, protection: Protection
 ) -> CutTranscript:
     terms = protection.features
-    if terms is None or terms.average_of is None or places is None:
+    if terms is None or terms.among_neighbours is None or places is None:
         return transcript
-    averages = party_data.average_features(features, places, terms.average_of)
-    return replace(transcript, averages=_columns(averages)[transcript.rows])
+    averages = party_data.average_features(features, places, terms.among_neighbours)
+    return replace(transcript, averages=feature_columns(averages)[transcript.rows])
 
 
-def _columns(features: Features) -> Floats:
+def sample_known_rows(n_rows: int, rng: np.random.Generator) -> Integers:
+    """Return the rows that an attacker is assumed to know."""
+    return rng.choice(n_rows, min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows))), replace=False)
+
+
+def feature_columns(features: Features) -> Floats:
     """Return the columns that are inverted: the numbers, or the categories if there are none, (n, e)."""
     return np.asarray(features.numbers if features.numbers.shape[1] else features.codes, dtype=np.float64)
 
@@ -175,7 +180,7 @@ def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dic
     features = rows.take(chosen)
     secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
     known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
-    columns, protection = _columns(features), job.protection
+    columns, protection = feature_columns(features), job.protection
     used = party_data.protect_features(rows, table.blurred_places(name, secret), job, secret, "a sample").take(chosen)
     noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
     for kind in get_args(EmbeddingName):
@@ -242,15 +247,15 @@ def training_attacks(
 ) -> Iterator[PlannedAttack]:
     """Plan the attacks of the primary on features and of the secondary on labels, and the checks of the build."""
     n_rows, protection = len(transcript.rows), inputs.job.protection
-    known = rng.choice(n_rows, min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows))), replace=False)
-    features = _columns(inputs.secondary)[transcript.rows]
+    known = sample_known_rows(n_rows, rng)
+    features = feature_columns(inputs.secondary)[transcript.rows]
     most = int(transcript.counts.max())
     promised = _accountant_guarantee(protection.activations, most)
     if protection.features is not None:
         sentence = " ".join(feature_guarantees(protection.features))
         if transcript.averages is None:
             promised = Guarantee(sentence, claimed=True)
-        else:  # activations are computed of averages, so who is given the averages themselves recovers no less
+        else:  # the mean is the nearest estimate, whether the mean is given or features that are anyone's
             given = cut_layer_attacks.inversion_attack(transcript.averages, features, known, rng=rng).score.value
             promised = Guarantee(sentence, min(1.0, given + PRIOR_SLACK))
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size

@@ -89,12 +89,8 @@ class NoisyFeatures:
 
 
 @dataclass(frozen=True)
-class AveragedFeatures:
-    """Features of groups of neighbours instead of single records.
-
-    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
-    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
-    loses little.
+class NeighbourGroups:
+    """Groups of records that are neighbours.
 
     Parameters
     ----------
@@ -107,21 +103,12 @@ class AveragedFeatures:
     def __post_init__(self) -> None:
         validate_integer(self.size, "size", least=2)
 
-    @property
-    def guarantee(self) -> str:
-        """The guarantee in one sentence."""
-        return (
-            f"Every number that leaves is computed from the mean of at least {self.size} records that are neighbours, "
-            "every category from their most common one; what is common to the neighbours is not hidden, and a job that "
-            "displaces places anew forms other groups, which together reveal more."
-        )
-
     def groups(self, places: Floats) -> Integers:
         """Return a group of ``size`` to ``2 * size - 1`` neighbours for every place, (n, 2) -> (n,).
 
         The places are halved along their wider axis until a half would be too small.
 
-        >>> AveragedFeatures(size=2).groups(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]])).tolist()
+        >>> NeighbourGroups(size=2).groups(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]])).tolist()
         [1, 0, 1, 0]
         """
         group, waiting, count = np.zeros(len(places), dtype=np.int64), [np.arange(len(places))], 0
@@ -135,6 +122,25 @@ class AveragedFeatures:
             waiting += [ordered[: len(rows) // 2], ordered[len(rows) // 2 :]]
         return group
 
+
+@dataclass(frozen=True)
+class AveragedFeatures(NeighbourGroups):
+    """Features of groups of neighbours instead of single records.
+
+    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
+    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
+    loses little.
+    """
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one sentence."""
+        return (
+            f"Every number that leaves is computed from the mean of at least {self.size} records that are neighbours, "
+            "every category from their most common one; what is common to the neighbours is not hidden, and a job that "
+            "displaces places anew forms other groups, which together reveal more."
+        )
+
     def average(self, values: AnyArray, group: Integers) -> Floats:
         """Return the mean of every record's group, (n, e) -> (n, e)."""
         total = np.zeros((int(group.max(initial=-1)) + 1, values.shape[1]))
@@ -147,6 +153,34 @@ class AveragedFeatures:
         for column, cardinality in enumerate(cardinalities):
             times = np.bincount(group * cardinality + codes[:, column], minlength=n_groups * cardinality)
             found[:, column] = times.reshape(n_groups, cardinality).argmax(axis=1)[group]
+        return found
+
+
+@dataclass(frozen=True)
+class ExchangedFeatures(NeighbourGroups):
+    """Records of a group of neighbours exchange their features at random.
+
+    What an area has stays as it is, so a model that sees many neighbours of a record loses little; which of them has
+    which features is hidden.
+    """
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one sentence."""
+        return (
+            f"At least {self.size} records that are neighbours exchange their features at random, so that whoever has "
+            "the features of a group can only guess whose they are; that one of its records has them is not hidden, "
+            "and a job that draws anew reveals more."
+        )
+
+    def sources(self, group: Integers, uniforms: Floats) -> Integers:
+        """Return the record whose features each record gets, from a uniform number each: (n,) and (n,) make (n,).
+
+        >>> ExchangedFeatures(size=2).sources(np.array([0, 1, 0, 1]), np.array([0.9, 0.2, 0.1, 0.7])).tolist()
+        [2, 1, 0, 3]
+        """
+        found = np.empty_like(group)
+        found[np.argsort(group, kind="stable")] = np.lexsort((uniforms, group))
         return found
 
 

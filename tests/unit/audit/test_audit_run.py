@@ -268,11 +268,11 @@ def test_a_build_that_sends_gradients_under_sealed_labels_is_caught(folder):
     assert found[Adversary.SECONDARY, "label inference"] is Verdict.BROKEN
 
 
-@pytest.mark.parametrize("honest", [True, False])
+@pytest.mark.parametrize(("setting", "honest"), [("average_of", True), ("exchange_of", True), ("average_of", False)])
 def test_averages_bound_what_is_recovered_of_features_and_a_build_that_sends_others_is_caught(
-    folder, monkeypatch, honest
+    folder, monkeypatch, setting, honest
 ):
-    terms = {"gradients": "none", "features": {"average_of": 5}}
+    terms = {"gradients": "none", "features": {setting: 5}}
     if not honest:
         monkeypatch.setattr(split_attacks.party_data, "protect_features", lambda features, *others: features)
     job = with_protection(folder, Protection.model_validate(terms))

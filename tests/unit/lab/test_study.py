@@ -25,7 +25,7 @@ from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
 from fedsim_lab.study_config import read_study
 from fedsim_lab.study_runner import load_sample, read_ladders
-from fedsim_lab.worker_pool import PlannedTraining, collect_results, read_plan, run_plan, write_plan
+from fedsim_lab.worker_pool import PlannedTraining, add_to_plan, collect_results, read_plan, run_plan
 
 FILES = Path(__file__).parents[3] / "experiments" / "paper"
 STUDY = """
@@ -287,7 +287,7 @@ def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
     arrays = DatasetCases(load_sample("firms", Path(), 120)).one("random", 0)
     save_arrays(arrays, tmp_path / "firms.npz")
     rungs = [Rung(word, word, word, epochs=1) for word in ("solo", "top1sim")]
-    write_plan([PlannedTraining("firms.npz", rung, {"seed": 3}) for rung in rungs], tmp_path / "plan.json")
+    add_to_plan([PlannedTraining("firms.npz", rung, {"seed": 3}) for rung in rungs], tmp_path / "plan.json")
     run_plan(read_plan(tmp_path / "plan.json"), tmp_path, tmp_path / "crew", workers=2, seconds=600)
     together, alone = ResultStore(tmp_path / "together"), ResultStore(tmp_path / "alone")
     assert collect_results(sorted((tmp_path / "crew").glob("worker-*")), together) == 2

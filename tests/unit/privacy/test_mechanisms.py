@@ -18,6 +18,7 @@ from fedsim.privacy.differential_privacy import (
 from fedsim.privacy.mechanisms import (
     AveragedFeatures,
     ClipAndNoise,
+    ExchangedFeatures,
     MinimumDegree,
     NoisyFeatures,
     PlanarLaplace,
@@ -34,6 +35,7 @@ EVERY = [
     ClipAndNoise(1.0, 0.5),
     ClipAndNoise(1.0, 0.0),
     AveragedFeatures(5),
+    ExchangedFeatures(5),
     NoisyFeatures(2.0),
     MinimumDegree(1, 2),
 ]
@@ -194,6 +196,16 @@ def test_averages_hold_the_mean_and_the_most_common_category_of_a_group():
     assert mechanism.most_common(codes, (3,), group).ravel().tolist() == [1, 1, 2, 2, 2]
 
 
-def test_groups_of_one_are_refused():
+def test_an_exchange_stays_within_groups_and_any_record_may_get_any_features():
+    group, rng = np.repeat([1, 0], [5, 6]), generator()
+    drawn = np.array([ExchangedFeatures(5).sources(group, rng.random(11)) for _ in range(2000)])
+    assert (np.sort(drawn, axis=1) == np.arange(11)).all()
+    assert (group[drawn] == group).all()
+    own = (drawn == np.arange(11)).mean(axis=0)
+    assert np.allclose(own, 1 / np.bincount(group)[group], atol=0.04)
+
+
+@pytest.mark.parametrize("mechanism", [AveragedFeatures, ExchangedFeatures])
+def test_groups_of_one_are_refused(mechanism):
     with pytest.raises(SettingError):
-        AveragedFeatures(1)
+        mechanism(1)

@@ -1,0 +1,178 @@
+"""The test error of the job that ``fedsim init --yes`` writes, on public datasets, by split and seed.
+
+``fedsim lab bench job_errors`` lets ``init`` propose a job for hdb, house and vgsales, links their records as the job
+says, and trains its model from arrays: the network with the rounding of the job's wire format, and both boosted trees
+from which the validation records choose. ``fedsim lab bench job_errors -- house --splits random --placebos 5`` also
+trains the job with five placebo partners beside the real one.
+
+Stored results are not trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy
+and scikit-learn (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results and prints what is
+complete. Tables are read from ``FEDSIM_DATA``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from default_job import FILES, init
+from fedsim.config import read_job, read_party_file
+from fedsim.contribution.job_ladder import JobCases, training_settings_of
+from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
+from fedsim.data.features import name_trigrams, text_columns
+from fedsim.splitnn import Features
+from fedsim.storage.files import ensure_folder
+from fedsim_lab.arrays_file import save_arrays
+from fedsim_lab.job_training import (
+    NETWORK,
+    OWN_TREES,
+    SEEING_TREES,
+    add_placebos,
+    combine_job,
+    compact_lists,
+    placebo_names,
+    train_job_part,
+)
+from fedsim_lab.study_runner import load_sample
+from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan, collect_results
+from linkage_data import DATA
+
+DATASETS, SPLITS = ("hdb", "house", "vgsales"), ("random", "group")
+COLUMNS = (*(rung.name for rung in (OWN_TREES, SEEING_TREES, NETWORK)), "Job")
+
+
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """Which jobs are trained, and where."""
+    parser = argparse.ArgumentParser("fedsim lab bench job_errors --")
+    parser.add_argument(
+        "datasets", nargs="*", default=DATASETS, metavar="DATASET", help=f"default: {' '.join(DATASETS)}"
+    )
+    parser.add_argument("--splits", nargs="+", choices=SPLITS, default=SPLITS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--placebos", type=int, default=0, help="that join the partner in a second training")
+    parser.add_argument("--epochs", type=int, help="at most; default: those of init")
+    parser.add_argument("--records", type=int, default=0, help="of the primary, at most; default: all")
+    parser.add_argument("--out", type=Path, default=Path("build/job_errors"))
+    parser.add_argument("--plan", type=Path)
+    parser.add_argument("--gather", type=Path)
+    return parser.parse_args(words)
+
+
+@dataclass(frozen=True, eq=False)
+class JobCase:
+    """One split and seed of a job, its trainings, and the factor by which errors are reported."""
+
+    stored: SplitArrays  # without placebos, as it is written to a file
+    rungs: tuple[Rung, ...]
+    factor: float = 1.0
+
+    @property
+    def arrays(self) -> SplitArrays:
+        return add_placebos(self.stored)
+
+    @property
+    def placebos(self) -> int:
+        return len(placebo_names(self.stored.about))
+
+
+def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
+    """Every split and seed of a dataset's job, without and with placebo partners."""
+    folder = asked.out / name
+    if not (folder / "job.toml").is_file():
+        data = load_sample(name, DATA, asked.records)
+        ensure_folder(folder)
+        init(folder, data.primary.frame, data.secondaries[0].table.frame, data.label)
+    job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
+    drawn = JobCases.read(job, parties, folder / "cases", as_in_job=True)
+    names = drawn.primary.own_identifiers()
+    # The job's network has its identifiers among its features, but for names, of which the trees see trigrams.
+    own = Features(name_trigrams(names, text_columns(names)))
+    protection = json.dumps(job.protection.model_dump(exclude_none=True) | {"wire": job.training.wire})
+    training = replace(training_settings_of(job), **({"epochs": asked.epochs} if asked.epochs else {}))
+    for arrays in drawn.cases(asked.seeds, asked.splits):
+        about = {**arrays.about, "name": name, "protection": protection, "wire": job.training.wire}
+        secondaries = tuple(replace(compact_lists(linked), embedding=None) for linked in arrays.secondaries)
+        one = replace(arrays, own=own, secondaries=secondaries, about=about)
+        factor = 1 / np.log(10) if job.task.label_scale == "log" else 1.0
+        limits = {"epochs": asked.epochs} if asked.epochs else {}
+        rungs = [*training.rungs([NETWORK]), *(replace(trees, **limits) for trees in (OWN_TREES, SEEING_TREES))]
+        yield JobCase(one, tuple(rungs), factor)
+        if asked.placebos:
+            joined = {**about, "added_placebos": asked.placebos}
+            some = {"partner": "placebo", "placebos": placebo_names(joined)}
+            rungs = [rung if rung.needs_no_partner else replace(rung, **some) for rung in rungs]
+            yield JobCase(replace(one, about=joined), tuple(rungs), factor)
+
+
+def plan(asked: argparse.Namespace, results: ResultStore) -> None:
+    """Write what another machine can train, the longest trainings first."""
+    ensure_folder(asked.plan)
+    orders: dict[str, PlannedTraining] = {}
+    for name in asked.datasets:
+        for case in cases(name, asked):
+            file = f"{name}-{case.stored.about['split']}-{case.stored.about['seed']}.npz"
+            about = {key: case.stored.about[key] for key in ("added_placebos",) if case.placebos}
+            for rung in case.rungs:
+                key = rung.result_key(case.arrays)
+                if not results.has(key):
+                    orders.setdefault(results.name_of(key), PlannedTraining(file, rung, about))
+            if not case.placebos:
+                save_arrays(case.stored, asked.plan / file)
+    add_to_plan(list(orders.values()), asked.plan / PLAN_FILE)
+    print(f"{len(orders)} trainings planned in {asked.plan}")
+
+
+def errors(case: JobCase, results: ResultStore) -> list[float] | None:
+    """RMSE of both trees, the network and the job; None if a training is missing."""
+    arrays = case.arrays
+    keys = {rung.key: rung.result_key(arrays) for rung in case.rungs}
+    if not all(map(results.has, keys.values())):
+        return None
+    lines = {name: results.line(key) for name, key in keys.items()}
+    found = {name: (results.predictions(key), results.validation_predictions(key)) for name, key in keys.items()}
+    trees = [(*found[rung.key], lines[rung.key]["validation"]) for rung in (OWN_TREES, SEEING_TREES)]
+    job = combine_job(arrays, found[NETWORK.key], trees)
+    order = (OWN_TREES, SEEING_TREES, NETWORK)
+    return [case.factor * value for value in (*(lines[rung.key]["test"]["rmse"] for rung in order), job.test["rmse"])]
+
+
+def judge(asked: argparse.Namespace, results: ResultStore) -> None:
+    """Print the errors of every job by split: mean, deviation and every seed of the job."""
+    print(f"| dataset, split | {' | '.join(COLUMNS)} | by seed |\n{'|---' * (len(COLUMNS) + 2)}|")
+    missing = 0
+    for name in asked.datasets:
+        rows: dict[tuple[str, int], list[list[float]]] = {}
+        for case in cases(name, asked):
+            if not asked.gather:
+                train_missing([case.arrays], case.rungs, results, train_rung=train_job_part)
+            found = errors(case, results)
+            missing += found is None
+            if found is not None:
+                rows.setdefault((case.stored.about["split"], case.placebos), []).append(found)
+        for (split, placebos), values in rows.items():
+            title = f"{name}, {split}" + (f", {placebos} placebo partners added" if placebos else "")
+            means, deviations = np.mean(values, axis=0), np.std(values, axis=0, ddof=min(1, len(values) - 1))
+            cells = [f"{mean:.4g} ± {one:.2g}" for mean, one in zip(means, deviations, strict=True)]
+            seeds = ", ".join(f"{value[-1]:.4g}" for value in values)
+            print(f"| {' | '.join([title, *cells, seeds])} |", flush=True)
+        for split, placebos in rows:
+            if placebos:
+                before, after = (np.mean(rows[split, count], axis=0)[-1] for count in (0, placebos))
+                print(f"\n{name}, {split}: {placebos} placebo partners change the error by {after / before - 1:+.2%}\n")
+    if missing:
+        print(f"\n{missing} cases lack a training; run the rest of the plan, or the same command without --gather")
+
+
+def main(words: Sequence[str] | None) -> None:
+    """Collect results, write a plan or print the errors."""
+    asked = options(words or ())
+    results = ResultStore(asked.out / "trainings")
+    if asked.gather:
+        folders = sorted(path.parent for path in asked.gather.rglob(RESULTS_FILE))
+        print(f"{collect_results(folders, results)} trainings collected")
+    (plan if asked.plan else judge)(asked, results)

@@ -1,0 +1,318 @@
+"""Sealed labels and the preset ``protected`` on five data sets: what is kept of the partner's features, what leaks.
+
+``fedsim lab bench privacy -- sealed preset`` trains what is missing and prints both tables. As trainings are many, they
+can run elsewhere: ``--plan FOLDER`` writes them, ``python -m fedsim_lab.worker_pool FOLDER/plan.json FOLDER RESULTS 12
+500`` runs them where torch, numpy and scikit-learn are installed, and ``--gather RESULTS`` collects and prints them.
+
+Every split and seed is one file of two lists: the links of the plain metric and those of the preset, whose places are
+blurred and whose similarities have noise. Blur, noise and secret weights are drawn anew for every seed, as by
+another job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.config.job import (
+    PRESET_EMBEDDING,
+    PRESET_EPSILON_PER_KM,
+    PRESET_EXCHANGE_OF,
+    PRESET_FEATURE_NOISE,
+    PRESET_SIGMA,
+)
+from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
+from fedsim.errors import SettingError
+from fedsim.privacy.mechanisms import NeighbourGroups, PlanarLaplace
+from fedsim.storage.files import ensure_folder
+from fedsim.types import Floats, Integers
+from fedsim_lab.arrays_file import save_arrays
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
+from fedsim_lab.datasets.dataset import Dataset, PartyTable
+from fedsim_lab.sealed_training import INVERSION, PROTECTION, SEALED, SealedTerms, protected_list, train_sealed
+from fedsim_lab.study_runner import load_sample
+from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan, collect_results
+from privacy_links import DATA
+
+SPLIT, BLUR_SEED = "group", 4
+EMBEDDINGS, NOISES = ("random", "features", "autoencoder"), (1.0, 2.0)
+SOLO, PLACEBO, ORDINARY = "solo", "placebo", "ordinary"
+LINKS, AVERAGES, PRESET = "links", "averages", "protected"
+RESULTS = Path("build") / "privacy-sealed"
+
+
+@dataclass(frozen=True)
+class Part:
+    """How a data set is linked, and whether the primary learns from its own identifiers as well."""
+
+    k: int | None
+    inputs: str
+
+    @property
+    def places(self) -> bool:
+        """Whether places link; then the primary knows its own and would use them in any case."""
+        return self.inputs == "identifiers"
+
+
+# As on the leaderboard; names as features make these networks worse.
+PARTS = {
+    "hdb": Part(20, "identifiers"),
+    "house": Part(30, "identifiers"),
+    "vgsales": Part(None, "features"),
+    "city": Part(None, "identifiers"),
+    "firms": Part(None, "features"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for; ``seeds`` by data set, a smaller training for tests."""
+
+    seeds: Mapping[str, int]
+    records: int = 0
+    epochs: int | None = None
+
+
+def sealed_arrays(dataset: Dataset, part: Part, seed: int) -> SplitArrays:
+    """Return one split with both lists: of the plain metric, and of the preset."""
+    cases = DatasetCases(dataset, LinkageOverrides(part.k))
+    arrays, rng = cases.one(SPLIT, seed), np.random.default_rng([BLUR_SEED, seed])
+    blurred = _blur(dataset, rng) if part.places else dataset
+    noisy = DatasetCases(blurred, LinkageOverrides(part.k, sigma=PRESET_SIGMA))
+    partner = noisy.taking_part[0]
+    places = partner.table.frame.select(partner.link.secondary).to_numpy() if part.places else None
+    listed = protected_list(noisy.linked(partner, arrays.split), None if places is None else _groups(places))
+    return replace(arrays, secondaries=(*arrays.secondaries, listed))
+
+
+def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
+    """Displace the places of both parties as a job does: equal places of a party alike."""
+    mechanism, partner = PlanarLaplace(PRESET_EPSILON_PER_KM / 1000.0), dataset.secondaries[0]
+
+    def move(table: PartyTable, columns: Sequence[str]) -> PartyTable:
+        places, place = np.unique(table.frame.select(columns).to_numpy(), axis=0, return_inverse=True)
+        moved = mechanism.apply(places, rng)[place.ravel()]
+        return replace(table, frame=table.frame.with_columns(**dict(zip(columns, moved.T, strict=True))))
+
+    link = partner.link
+    theirs = replace(partner, table=move(partner.table, link.secondary))
+    return replace(dataset, primary=move(dataset.primary, link.primary), secondaries=(theirs,))
+
+
+def _groups(places: Floats) -> Integers:
+    """Group neighbours as :func:`fedsim.runtime.party_data.exchange_features` does."""
+    round_places = places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))]
+    return NeighbourGroups(PRESET_EXCHANGE_OF).groups(round_places)
+
+
+def variants(part: Part) -> dict[str, SealedTerms]:
+    """Return what is trained under sealed labels, by its key."""
+    found = {}
+    for embedding in EMBEDDINGS:
+        for noise in (0.0, *NOISES):
+            found[variant_key(embedding, noise)] = SealedTerms(embedding, noise)
+    found[LINKS] = SealedTerms(links=True)
+    if part.places:
+        found[AVERAGES] = SealedTerms(links=True, average_of=PRESET_EXCHANGE_OF)
+        found[PRESET] = SealedTerms(PRESET_EMBEDDING, links=True, exchange_of=PRESET_EXCHANGE_OF)
+    else:
+        found[PRESET] = SealedTerms(PRESET_EMBEDDING, PRESET_FEATURE_NOISE, links=True)
+    return found
+
+
+def variant_key(embedding: str, noise: float = 0.0) -> str:
+    """Return the key of an embedding with this noise on features."""
+    return f"{embedding}, noise {noise:g}" if noise else embedding
+
+
+def planned(part: Part, arrays: SplitArrays, epochs: int | None) -> Iterator[tuple[Rung, dict[str, Any]]]:
+    """Yield every rung of one split with the metadata that it adds."""
+    partner = (arrays.secondaries[0].name,)
+    rung = Rung(ORDINARY, ORDINARY, "fedsim", inputs=part.inputs, epochs=epochs, taking_part=partner)
+    yield replace(rung, key=SOLO, name=SOLO, method="solo"), {}
+    yield replace(rung, key=PLACEBO, name=PLACEBO, partner="placebo"), {}
+    yield rung, {}
+    for key, terms in variants(part).items():
+        yield replace(rung, key=key, name=key), terms.as_metadata()
+
+
+def work(asked: Asked) -> Iterator[tuple[SplitArrays, Rung]]:
+    """Yield all trainings, seed by seed and the longest first, so that a plan that is cut short has whole seeds."""
+    for seed in range(max(asked.seeds.values())):
+        for name, seeds in asked.seeds.items():
+            if seed < seeds:
+                part = PARTS[name]
+                arrays = sealed_arrays(load_sample(name, DATA, asked.records), part, seed)
+                for rung, about in planned(part, arrays, asked.epochs):
+                    yield replace(arrays, about={**arrays.about, **about}), rung
+
+
+def save_plan(asked: Asked, known: ResultStore, folder: Path) -> None:
+    """Write the arrays and the plan of what is not among the results yet."""
+    ensure_folder(folder)
+    trainings, saved = [], set[str]()
+    for arrays, rung in work(asked):
+        if known.has(rung.result_key(arrays)):
+            continue
+        name = f"{arrays.about['name']}-{arrays.about['seed']}.npz"
+        about = {key: value for key, value in arrays.about.items() if key in (PROTECTION, SEALED)}
+        if name not in saved:
+            plain = {key: value for key, value in arrays.about.items() if key not in (PROTECTION, SEALED)}
+            save_arrays(replace(arrays, about=plain), folder / name)
+            saved.add(name)
+        trainings.append(PlannedTraining(name, rung, about))
+    add_to_plan(trainings, folder / PLAN_FILE)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"wrote {folder}: {len(trainings)} trainings, {size / 1e6:.1f} MB")
+
+
+def train_here(asked: Asked, results: ResultStore) -> None:
+    """Train in this process what is not among the results."""
+    for arrays, rung in work(asked):
+        trainer = {"train_rung": train_sealed} if SEALED in arrays.about else {}
+        train_missing([arrays], [rung], results, **trainer)
+
+
+class Figures:
+    """The stored results by data set, variant and seed."""
+
+    def __init__(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        self._lines = {(line["name"], line["settings"]["key"], line["seed"]): line for line in lines}
+
+    def seeds(self, name: str, *keys: str) -> list[int]:
+        """Return the seeds of which all of these are stored."""
+        known = sorted({seed for each, _, seed in self._lines if each == name})
+        return [seed for seed in known if all((name, key, seed) in self._lines for key in keys)]
+
+    def rmse(self, name: str, key: str) -> Floats:
+        """Return the test error of every seed that has one."""
+        return np.array([self._lines[name, key, seed]["test"]["rmse"] for seed in self.seeds(name, key)])
+
+    def gain(self, name: str, key: str) -> Floats:
+        """Return by how much the error is below the placebo's, seed by seed."""
+        seeds = self.seeds(name, key, PLACEBO)
+        return np.array([self._error(name, PLACEBO, seed) - self._error(name, key, seed) for seed in seeds])
+
+    def kept(self, name: str, key: str) -> str:
+        """Return the share of ordinary training's gain that is kept, of the seeds that have both."""
+        seeds = self.seeds(name, key, PLACEBO, ORDINARY)
+        if not seeds:
+            return "-"
+        means = {each: np.mean([self._error(name, each, seed) for seed in seeds]) for each in (key, PLACEBO, ORDINARY)}
+        whole = means[PLACEBO] - means[ORDINARY]
+        return f"{100 * (means[PLACEBO] - means[key]) / whole:.0f} %" if whole > 0 else "-"
+
+    def inversion(self, name: str, key: str) -> str:
+        """Return the mean R2 of the features recovered."""
+        values = [self._lines[name, key, seed].get(INVERSION) for seed in self.seeds(name, key)]
+        return f"{np.mean(values):.2f}" if values else "-"
+
+    def _error(self, name: str, key: str, seed: int) -> float:
+        return float(self._lines[name, key, seed]["test"]["rmse"])
+
+
+def sealed_tables(figures: Figures) -> Iterator[str]:
+    """Yield the table of all embeddings, and that of noise drawn once, with what the audit's inversion recovers."""
+    yield f"| | seeds | solo | placebo | ordinary | {' | '.join(EMBEDDINGS)} | kept: {' / '.join(EMBEDDINGS)} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name in PARTS:
+        errors = " | ".join(_mean(figures.rmse(name, key)) for key in (SOLO, PLACEBO, ORDINARY, *EMBEDDINGS))
+        kept = " / ".join(figures.kept(name, embedding) for embedding in EMBEDDINGS)
+        yield f"| {name} | {len(figures.seeds(name, ORDINARY))} | {errors} | {kept} |"
+    yield ""
+    yield "Noise on features, drawn once: test RMSE, share kept, R2 of the inverted features"
+    yield ""
+    yield f"| | embedding | {' | '.join(f'noise {noise:g}' for noise in (0.0, *NOISES))} |"
+    yield "|---|---|---|---|---|"
+    for name in PARTS:
+        for embedding in EMBEDDINGS:
+            keys = [variant_key(embedding, noise) for noise in (0.0, *NOISES)]
+            cells = " | ".join(_cell(figures, name, key) for key in keys)
+            yield f"| {name} | {embedding} | {cells} |"
+
+
+def preset_table(figures: Figures) -> Iterator[str]:
+    """Yield the table of the preset: errors, the gain over the placebo by seed, what is kept and what is inverted."""
+    gains = "gain: ordinary / sealed / protected"
+    yield f"| | seeds | placebo | ordinary | sealed | + links | + averages | protected | {gains} | kept | R2 |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for name in PARTS:
+        columns = (PLACEBO, ORDINARY, EMBEDDINGS[0], LINKS, AVERAGES, PRESET)
+        errors = " | ".join(_mean(figures.rmse(name, key)) for key in columns)
+        gains = " / ".join(_spread(figures.gain(name, key)) for key in (ORDINARY, EMBEDDINGS[0], PRESET))
+        kept, inverted = figures.kept(name, PRESET), figures.inversion(name, PRESET)
+        yield f"| {name} | {len(figures.seeds(name, PRESET))} | {errors} | {gains} | {kept} | {inverted} |"
+
+
+def _cell(figures: Figures, name: str, key: str) -> str:
+    return f"{_mean(figures.rmse(name, key))}, {figures.kept(name, key)}, {figures.inversion(name, key)}"
+
+
+def _mean(values: Floats) -> str:
+    return f"{values.mean():.4g}" if len(values) else "-"
+
+
+def _spread(values: Floats) -> str:
+    """Return mean and standard error, because single seeds vary as much as some gains."""
+    if len(values) < 2:
+        return _mean(values)
+    return f"{values.mean():.3g} ± {values.std(ddof=1) / math.sqrt(len(values)):.2g}"
+
+
+TABLES = {"sealed": sealed_tables, "preset": preset_table}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the cases ``sealed`` and ``preset``."""
+    seeds = "number of seeds, of all data sets or of one: 3 house=10; without a plain number only of those named"
+    parser.add_argument("--seeds", nargs="+", default=["3", "house=10"], metavar="N", help=seeds)
+    parser.add_argument("--records", type=int, default=0, help="at most so many primary records; default: all")
+    parser.add_argument("--epochs", type=int, help="of each training; default: those of the preset modern")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--plan", type=Path, metavar="FOLDER", help="write the trainings for another machine")
+    parser.add_argument("--gather", type=Path, metavar="FOLDER", help="collect the results of another machine")
+
+
+def run(cases: Sequence[str], options: argparse.Namespace) -> None:
+    """Write the plan, or gather or train, and print the tables of these cases."""
+    asked = Asked(parse_seeds(options.seeds), options.records, options.epochs)
+    results = ResultStore(options.out)
+    if options.plan:
+        save_plan(asked, results, options.plan)
+        return
+    if options.gather:
+        folders = sorted(path.parent for path in options.gather.rglob(RESULTS_FILE))
+        print(f"collected {collect_results(folders, results)} trainings from {options.gather}")
+    else:
+        train_here(asked, results)
+    figures = Figures(results.lines)
+    for case in cases:
+        print(f"\n### {case}\n")
+        for line in TABLES[case](figures):
+            print(line, flush=True)
+
+
+def parse_seeds(words: Sequence[str]) -> dict[str, int]:
+    """Return the number of seeds of every data set, the longest trainings first.
+
+    >>> parse_seeds(["3", "house=5"])["house"]
+    5
+    """
+    found: dict[str, int] = {}
+    try:
+        for word in words:
+            name, _, number = word.rpartition("=")
+            found |= {name: int(number)} if name else dict.fromkeys(PARTS, int(number))
+    except ValueError:
+        message = f"--seeds {' '.join(words)}: give numbers or NAME=NUMBER, such as 3 house=10"
+        raise SettingError(message, code="invalid-seeds") from None
+    if unknown := found.keys() - PARTS.keys():
+        message = f"--seeds names '{sorted(unknown)[0]}'; choose from {', '.join(PARTS)}"
+        raise SettingError(message, code="unknown-dataset")
+    return {name: found[name] for name in PARTS if found.get(name)}

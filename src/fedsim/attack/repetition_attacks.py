@@ -1,0 +1,262 @@
+"""Attacks of a primary that asks again: what several jobs on the same rows, or many made-up records, reveal together.
+
+Within a job nothing is drawn twice, so a request that is repeated gets the same answer. Another job draws its noise
+anew, and another record has noise of its own; both average out. The primary is assumed to recognise the rows of an
+earlier job, by the records that they are linked to.
+
+Letters: n own records, K partners of each, J jobs, U rows, C numbers sent per row, F features, k known rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+
+from fedsim.attack import finding, location_attacks
+from fedsim.attack.cut_layer_attacks import inversion_attack
+from fedsim.attack.finding import AttackFinding, AttackKind, timed
+from fedsim.attack.location_attacks import LocationGuesses, PlaceEncoder, TrueLocations
+from fedsim.attack.similarity_attacks import LinksByPartner, PrimaryView
+from fedsim.errors import InputError
+from fedsim.privacy.geodesy import mean_place, to_degrees, to_metres
+from fedsim.types import Floats, Integers
+
+MEDIAN_ROUNDS = 20  # of Weiszfeld's algorithm
+SEPARATION_ROUNDS = 50  # in which averages of groups are taken apart
+PENALTIES = np.logspace(-5, 1, 13)  # per known row
+
+
+def average_views(views: Sequence[PrimaryView]) -> PrimaryView:
+    """Return the links of the first job with the mean of their similarities over all jobs, and the noise that is left.
+
+    The views must name rows alike. Links that other jobs do not have, such as dummies, keep what they have.
+
+    >>> views = [PrimaryView(np.array([[4, 2]]), np.array(s), sigma=1.0) for s in ([[0.5, 0.1]], [[0.7, 0.3]])]
+    >>> mean = average_views(views)
+    >>> mean.similarity.round(3).tolist(), round(mean.sigma, 3)
+    ([[0.6, 0.2]], 0.707)
+    """
+    first = views[0]
+    n_rows = 1 + max(int(view.partner.max()) for view in views)
+    wanted, total, count = _pair_keys(first, n_rows), first.similarity.ravel().copy(), np.ones(first.partner.size)
+    for view in views[1:]:
+        keys = _pair_keys(view, n_rows)
+        order = np.argsort(keys)
+        place = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+        same = keys[place] == wanted
+        total[same] += view.similarity.ravel()[place[same]]
+        count += same
+    mean, sigma = (total / count).reshape(first.partner.shape), first.sigma / math.sqrt(float(np.median(count)))
+    return PrimaryView(first.partner, mean, first.scale, sigma)
+
+
+def _pair_keys(view: PrimaryView, n_rows: int) -> Integers:
+    """Return a number for every pair of a record and a row."""
+    if len(view) * n_rows > np.iinfo(np.int64).max:
+        raise InputError(f"{len(view)} records and {n_rows} rows have too many pairs", code="too-many-pairs")
+    return np.asarray((np.arange(len(view))[:, None] * n_rows + view.partner).ravel(), dtype=np.int64)
+
+
+def thin_links(view: PrimaryView, most: int, rng: Generator) -> PrimaryView:
+    """Return the view with at most about so many links of each row, drawn at random.
+
+    >>> view = PrimaryView(np.zeros((1000, 1), np.int64), np.zeros((1000, 1)))
+    >>> left = thin_links(view, 100, np.random.default_rng(0)).partner >= 0
+    >>> 50 < int(left.sum()) < 150
+    True
+    """
+    degree = np.bincount(view.partner[view.partner >= 0], minlength=1)
+    chance = np.where(view.partner >= 0, most / np.maximum(degree, 1)[view.partner], 1.0)
+    return replace(view, partner=np.where(rng.random(view.partner.shape) < chance, view.partner, -1))
+
+
+def locate_rows(
+    view: PrimaryView, own: Floats, n_rows: int, encoder: PlaceEncoder | None, *, rng: Generator
+) -> dict[str, Floats]:
+    """Return where one job places every row, (U, 2) in degrees, NaN for a row that it does not list, in two ways.
+
+    One is the centre of the records that list a row; the other uses similarities, by the encoding of places if the
+    primary can apply it, else by distances in metres. Which is nearer depends on the job.
+    """
+    named, origin = LinksByPartner.of(view), mean_place(own)
+    metres = to_metres(own, origin)
+    guesses = {"centre": (named.row, to_degrees(location_attacks.ranked_centroids(named, metres), origin))}
+    if encoder is None:
+        line = location_attacks.fit_similarity_line(named, metres, view.sigma)
+        points = location_attacks.multilaterate(named, metres, line)
+        guesses["multilateration"] = named.row, to_degrees(points, origin)
+    else:
+        on_grid = location_attacks.guess_on_grid(view, own, encoder, rng=rng, targets=None)
+        guesses[on_grid.attack] = on_grid.row, on_grid.places
+    found = {way: np.full((n_rows, 2), np.nan) for way in guesses}
+    for way, (rows, places) in guesses.items():
+        found[way][rows] = places
+    return found
+
+
+def geometric_medians(points: Floats) -> Floats:
+    """Return for every row the point with the least sum of distances to its points, (J, U, 2) -> (U, 2), NaN left out.
+
+    It is the most likely place behind points displaced by planar Laplace noise, and closer to it than their mean.
+
+    >>> geometric_medians(np.array([[[0.0, 0.0]], [[0.0, 1.0]], [[0.0, 50.0]]])).round(1).tolist()
+    [[0.0, 1.0]]
+    """
+    middle = np.nanmedian(points, axis=0)
+    for _ in range(MEDIAN_ROUNDS):
+        away = np.maximum(np.hypot(*np.moveaxis(points - middle, -1, 0)), 1e-9)  # (J, U)
+        weight = 1.0 / away[..., None]
+        middle = np.nansum(weight * points, axis=0) / np.nansum(weight, axis=0)
+    return np.asarray(middle)
+
+
+@timed
+def repeated_location_attack(
+    jobs: Sequence[Mapping[str, Floats]], own: Floats, truth: TrueLocations, *, rng: Generator
+) -> AttackFinding:
+    """Locate every row by the middle of where the jobs place it: each job displaces it anew. The better way counts.
+
+    Parameters
+    ----------
+    jobs
+        Where each job places the rows, as :func:`locate_rows` returns it.
+    own
+        The primary's places, by which blind guessing is measured, (n, 2).
+    truth
+        The true places of the rows; only used to evaluate the guesses.
+    rng
+        Random generator of the interval.
+    """
+    origin, findings = mean_place(own), []
+    for way in jobs[0]:
+        points = np.stack([job[way] for job in jobs])  # (J, U, 2)
+        listed = np.flatnonzero(np.isfinite(points[..., 0]).any(axis=0))
+        metres = np.full((len(jobs), len(listed), 2), np.nan)
+        there = np.isfinite(points[:, listed, 0])
+        metres[there] = to_metres(points[:, listed][there], origin)
+        guess = to_degrees(geometric_medians(metres), origin)
+        knew = f"its own places and its links in {len(jobs)} jobs ({way})"
+        guesses = LocationGuesses("places", knew, listed, guess)
+        findings.append(location_attacks.location_finding(guesses, truth, own, rng))
+    return max(findings, key=lambda found: (found.score.value, -found.figures[finding.MEDIAN_ERROR_METRES]))
+
+
+@timed
+def repeated_inversion_attack(
+    sent: Iterable[Floats], features: Floats, known: Integers, *, rng: Generator
+) -> AttackFinding:
+    """Invert what every job sends by itself, combine the guesses, and learn features from these.
+
+    Every job has weights of its own, so what jobs send cannot be averaged; guesses can. Rows for which a job sends the
+    same numbers have averages of their group in common; another job forms other groups, so that the features of single
+    rows follow from many of them.
+
+    Parameters
+    ----------
+    sent
+        What the primary received for every row, for each job, (U, C).
+    features
+        The true features of the same rows, (U, F).
+    known
+        Rows whose features the primary knows.
+    rng
+        Random generator of the models and the interval.
+    """
+    known = np.unique(known)
+    middle, spread = features[known].mean(axis=0), features[known].std(axis=0)
+    wanted = (features[known] - middle) / np.where(spread > 0, spread, 1.0)
+    jobs = [(held_out_ridge(rows, wanted, known), _equal_rows(rows)) for rows in sent]
+    guess = sum((guess for guess, _ in jobs), np.zeros(features.shape)) / len(jobs)
+    best, least = guess, float(((guess[known] - wanted) ** 2).mean())
+    for _ in range(SEPARATION_ROUNDS if any(group is not None for _, group in jobs) else 0):
+        guess = guess + sum(_group_means(found - guess, group) for found, group in jobs) / len(jobs)
+        if (error := float(((guess[known] - wanted) ** 2).mean())) < least:
+            best, least = guess, error
+    found = inversion_attack(best, features, known, rng=rng)
+    return replace(found, knew=f"what {len(jobs)} jobs sent, and the features of {len(known)} rows")
+
+
+def _equal_rows(rows: Floats) -> Integers | None:
+    """Return a number for every row that equal rows share, or None if no two are equal."""
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    kinds, group = np.unique(whole, return_inverse=True)
+    return None if len(kinds) == len(rows) else np.asarray(group, dtype=np.int64)
+
+
+def _group_means(values: Floats, group: Integers | None) -> Floats:
+    """Return the mean of every row's group, (U, F) -> (U, F)."""
+    if group is None:
+        return values
+    total = np.column_stack([np.bincount(group, weights=column) for column in values.T])
+    return np.asarray((total / np.bincount(group)[:, None])[group])
+
+
+def held_out_ridge(rows: Floats, wanted: Floats, known: Integers) -> Floats:
+    """Return the guesses of a ridge regression for all rows, (U, C) and the known rows' (k, F) -> (U, F).
+
+    The guess for a known row comes from the other known rows, so that all guesses err alike; that is exact without
+    fitting again. The penalty is the one with the least error of these guesses.
+    """
+    middle, spread = rows[known].mean(axis=0), rows[known].std(axis=0)
+    scaled = (rows - middle) / np.where(spread > 0, spread, 1.0)
+    left, length, right = np.linalg.svd(scaled[known], full_matrices=False)
+    mean, inside = wanted.mean(axis=0), left.T @ (wanted - wanted.mean(axis=0))
+    best, least = np.zeros((len(rows), wanted.shape[1])), math.inf
+    for penalty in PENALTIES * len(known):
+        shrunk = length**2 / (length**2 + penalty)  # (C,)
+        leverage = 1.0 / len(known) + (left**2 * shrunk).sum(axis=1)
+        residual = (wanted - mean - left @ (shrunk[:, None] * inside)) / np.maximum(1.0 - leverage, 1e-9)[:, None]
+        if (error := float((residual**2).mean())) < least:
+            least = error
+            slope = right.T @ ((length / (length**2 + penalty))[:, None] * inside)  # (C, F)
+            best = mean + scaled @ slope
+            best[known] = wanted - residual
+    return best
+
+
+def repeat_attack(
+    name: str,
+    kind: AttackKind,
+    most: int,
+    attempt: Callable[[int], AttackFinding],
+    what: str = "jobs",
+    *,
+    first: int = 1,
+) -> AttackFinding:
+    """Attack with 1, 10, 100 and so on up to ``most`` repetitions; return the best finding with the scores of all.
+
+    Parameters
+    ----------
+    name, kind
+        Of the finding.
+    most
+        The number of repetitions that are allowed.
+    attempt
+        Attacks with so many of them.
+    what
+        What is repeated, for the names of the figures.
+    first
+        With how many repetitions the attack begins.
+    """
+    numbers = [first, *_tens_below(most), *([most] if most > first else [])]
+    found = {number: attempt(number) for number in numbers}
+    figures = {finding.REPETITIONS: float(most), finding.SCORE_ONCE: found[first].score.value}
+    figures |= {f"score with {number} {what}": found[number].score.value for number in numbers[1:]}
+    if (metres := finding.MEDIAN_ERROR_METRES) in found[first].figures:
+        figures["median error without repetition"] = found[first].figures[metres]
+        figures |= {f"median error with {number} {what}": found[number].figures[metres] for number in numbers[1:]}
+    best = max(reversed(numbers), key=lambda number: found[number].score.value)  # more of them only where that helps
+    return replace(found[best], attack=name, kind=kind, figures={**found[best].figures, **figures})
+
+
+def _tens_below(most: int) -> list[int]:
+    """Return 10, 100 and so on below a number.
+
+    >>> _tens_below(100), _tens_below(101)
+    ([10], [10, 100])
+    """
+    return [10**power for power in range(1, 20) if 10**power < most]

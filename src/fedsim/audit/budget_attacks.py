@@ -1,0 +1,683 @@
+"""What a primary learns by asking again, within what the policies allow: by several jobs, and by made-up records.
+
+Another job draws all noise anew, and every made-up record has noise of its own. So the attacks use as many of them as a
+secondary and its coordinator accept, and checks of the build ask once more: nothing may be drawn twice within a job,
+and nothing may be answered beyond a limit.
+
+Letters: n own records, m partner records, K partners, U linked rows, C numbers sent per row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.random import Generator
+
+from fedsim import cells
+from fedsim.attack import (
+    Adversary,
+    AttackFinding,
+    AttackKind,
+    Codebook,
+    PrimaryView,
+    TrueLocations,
+    Victim,
+    finding,
+    likelihood_attack,
+)
+from fedsim.attack.cut_layer_attacks import inversion_attack
+from fedsim.attack.location_attacks import ranked_centroids
+from fedsim.attack.repetition_attacks import (
+    average_views,
+    geometric_medians,
+    locate_rows,
+    repeat_attack,
+    repeated_inversion_attack,
+    repeated_location_attack,
+    thin_links,
+)
+from fedsim.attack.similarity_attacks import LinksByPartner
+from fedsim.audit.linkage_attacks import (
+    FILTER_SECRET,
+    MAPPED_POSITIONS,
+    PRIOR_SLACK,
+    AttackSetup,
+    AuditedLinkage,
+    Place,
+    blur_guarantee,
+    nearest_guarantee,
+)
+from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
+from fedsim.audit.split_attacks import TrainingInputs, feature_columns, sample_known_rows
+from fedsim.config.disclosure import feature_guarantees
+from fedsim.config.job import Job
+from fedsim.config.party_file import Policy
+from fedsim.errors import InputError, PolicyError
+from fedsim.linkage import blind_linkage, similarities
+from fedsim.linkage.encoding.record_filters import BitFlip
+from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_new_records
+from fedsim.privacy import geodesy, keyed_prng
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.roles.blind_coordinator import find_new_records
+from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
+from fedsim.runs.budget import PrimaryBudget
+from fedsim.runtime import party_data
+from fedsim.runtime.primary import training_config
+from fedsim.runtime.secondary import longest_training
+from fedsim.splitnn import Features
+from fedsim.splitnn.party_model import RandomSource
+from fedsim.splitnn.secondary_model import start_secondary
+from fedsim.storage.files import DigestSet
+from fedsim.types import AnyArray, EncodedTable, Floats, Integers
+
+MAX_JOBS, MAX_BLURRED_JOBS, MAX_QUICK_JOBS = 100, 50, 10  # that an audit simulates
+PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
+BLIND_COST = 10  # of a pair, compared with a plain coordinator
+MAX_PROBES, MAX_CHECKED = 100, 20_000  # records per target, and requests by which a limit is reached
+MAX_TRAINED_EMBEDDINGS = 10  # an autoencoder of every job takes about a second
+TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is probed
+MAX_LINKS, MAX_LINKS_OF_JOB = 200, 50  # of a row, to locate it once, and in every job
+FLIPPED_BITS = 2  # of a made-up filter
+PROBE_REACH = 0.7  # of the median distance of a link: made-up places are this near to a target
+ON_SECONDARY = (Adversary.PRIMARY, Victim.SECONDARY)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one primary may ask: jobs of a secondary, and new records of a list, in total and per candidate.
+
+    ``new_links`` is None where the coordinator is blind and cannot count them.
+    """
+
+    jobs: int
+    new_records: int
+    new_links: int | None
+    record_uses: int | None
+
+    @classmethod
+    def of(cls, job: Job, secondary: Policy, coordinator: Policy) -> Allowance:
+        """Return what the policies of a secondary and of the coordinator allow jobs such as this one."""
+        epochs = longest_training(job)[0]
+        return cls(
+            jobs=max(1, min(secondary.max_jobs, secondary.max_total_epochs // epochs)),
+            new_records=min(secondary.max_new_records, coordinator.max_new_records),
+            new_links=None if job.protection.blind else coordinator.max_new_links,
+            record_uses=secondary.max_record_uses,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BudgetAudit:
+    """A linkage, what its training sends, and the policies that limit how often a primary may ask."""
+
+    linkage: AuditedLinkage
+    inputs: TrainingInputs | None
+    job: Job
+    secondary: Policy
+    coordinator: Policy
+    settings: AuditSettings
+
+    @property
+    def setup(self) -> AttackSetup:
+        return self.linkage.setup
+
+    @cached_property
+    def allowance(self) -> Allowance:
+        """What the policies allow."""
+        return Allowance.of(self.job, self.secondary, self.coordinator)
+
+    @cached_property
+    def jobs(self) -> int:
+        """The number of jobs that are simulated: all that are allowed, as far as time permits."""
+        pairs = len(self.setup.primary) * len(self.setup.secondary) * (BLIND_COST if self.setup.blind else 1)
+        most = MAX_JOBS if self.linkage.terms.blur is None else MAX_BLURRED_JOBS  # every job has places of its own
+        most = MAX_QUICK_JOBS if self.settings.quick else most
+        return max(2, min(self.allowance.jobs, most, PAIRS_OF_ALL_JOBS // pairs)) if self.allowance.jobs > 1 else 1
+
+    def attacks(self, rng: Generator) -> Iterator[PlannedAttack]:
+        """Plan the attacks of a primary that uses up what it is allowed, and the checks of the build."""
+        if not self.linkage.terms.hide_rows:  # hidden rows cannot be recognised in another job or request
+            yield from _repeated_links(self, rng)
+            yield from _probing(self, rng)
+            if self.inputs is not None:
+                yield from _repeated_features(self, self.inputs, rng)
+        promised = Guarantee("a request that is repeated within a job gets the same answer", 0.0)
+        run = partial(noise_again, self)
+        yield _check("noise drawn again", "what noise should hide, by asking again", run, promised)
+        promised = Guarantee("what exceeds the limits of a policy is refused", 0.0)
+        run = partial(answered_beyond_limits, self)
+        yield _check("requests beyond the budget", "more than the policies allow", run, promised)
+
+
+def _check(what: str, learns: str, run: Callable[[], AttackFinding], promised: Guarantee) -> PlannedAttack:
+    return PlannedAttack(AttackKind.BUILD_CHECK, *ON_SECONDARY, what, learns, run, promised)
+
+
+# Several jobs: similarities and places
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JobView:
+    """What the primary sees in one job, with the secondary's rows instead of pseudonyms, and its places as linked."""
+
+    view: PrimaryView
+    by_field: tuple[PrimaryView, ...]
+    own: Mapping[Place, Floats]
+
+    @classmethod
+    def of(cls, linkage: AuditedLinkage) -> JobView:
+        """Return what is seen of a linkage."""
+        setup = linkage.setup
+        own = {each: cells.read_number_columns(linkage.linked, each.columns, setup.name) for each in setup.all_places}
+        view, *by_field = (
+            PrimaryView(linkage.order[seen.partner], seen.similarity, seen.scale, seen.sigma)
+            for seen in (linkage.view, *linkage.by_field)
+        )
+        return cls(view, tuple(by_field), own)
+
+    def of_place(self, place: Place) -> PrimaryView:
+        """Return the similarities of a place, where it has some of its own."""
+        return self.by_field[place.field] if self.by_field and place.field is not None else self.view
+
+
+@dataclass(eq=False, repr=False)
+class _Jobs:
+    """The views of as many jobs as were asked for."""
+
+    audit: BudgetAudit
+
+    def __post_init__(self) -> None:
+        self._views = [JobView.of(self.audit.linkage)]
+
+    def first(self, number: int) -> list[JobView]:
+        """Return the first jobs, in the order in which they ran."""
+        for job in range(len(self._views), number):
+            self._views.append(JobView.of(self.audit.setup.linkage(job=job)))
+        return self._views[:number]
+
+
+def _only_rows(view: PrimaryView, rows: Integers) -> PrimaryView:
+    partner = np.where(np.isin(view.partner, rows), view.partner, -1)
+    return PrimaryView(partner, view.similarity, view.scale, view.sigma)
+
+
+def _repeated_links(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
+    linkage, jobs, settings = audit.linkage, audit.jobs, audit.settings
+    listed = np.unique(linkage.order[linkage.view.partner])
+    rows = finding.sample_targets(listed, settings.targets, rng)
+    flips = any(isinstance(step, BitFlip) for step in linkage.terms.encoding.hardening)
+    title, views = _jobs_title(jobs), _Jobs(audit)
+    if linkage.terms.blur is None and not flips and linkage.view.sigma:
+
+        def filters(number: int) -> AttackFinding:
+            view = _only_rows(average_views([each.view for each in views.first(number)]), rows)
+            return likelihood_attack(view, _codes_by_row(linkage), rng=rng, targets=None)
+
+        run = partial(_attack_jobs, audit, f"filters {title}", AttackKind.REPEATED_LINKS, jobs, filters)
+        memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 16 * jobs * linkage.view.partner.size)
+        yield _planned(AttackKind.REPEATED_LINKS, f"filters {title}", FILTER_SECRET, run, NO_GUARANTEE, memory)
+    for place in linkage.setup.all_places:
+        yield from _repeated_places(audit, place, views, rows, rng)
+
+
+def _jobs_title(jobs: int) -> str:
+    return f"over {jobs} jobs" if jobs > 1 else "over one job"
+
+
+def _attack_jobs(
+    audit: BudgetAudit, name: str, kind: AttackKind, jobs: int, attempt: Callable[[int], AttackFinding]
+) -> AttackFinding:
+    found = repeat_attack(name, kind, jobs, attempt)
+    return replace(found, figures={**found.figures, finding.JOBS_ALLOWED: float(audit.allowance.jobs)})
+
+
+def _repeated_places(
+    audit: BudgetAudit, place: Place, views: _Jobs, rows: Integers, rng: Generator
+) -> Iterator[PlannedAttack]:
+    linkage, jobs, radius = audit.linkage, audit.jobs, audit.settings.metres
+    few, located = finding.sample_targets(rows, _n_probed(audit), rng), list[Mapping[str, Floats]]()
+    truth = _true_places(linkage, place, radius)
+    blurred = linkage.terms.blur is not None
+    if not (blurred or linkage.view.sigma):  # nothing is drawn, so that another job shows nothing new
+        return
+
+    def locate(number: int) -> AttackFinding:
+        seen, own = views.first(number), views.first(1)[0].own[place]
+        if not blurred:  # all jobs compare the same places
+            average = average_views([each.of_place(place) for each in seen])
+            return repeated_location_attack([_located(linkage, average, own, few, rng)], own, truth, rng=rng)
+        for job in seen[len(located) :]:
+            located.append(_located(linkage, job.of_place(place), job.own[place], few, rng, MAX_LINKS_OF_JOB))
+        return repeated_location_attack(located[:number], own, truth, rng=rng)
+
+    which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
+    name, learns = f"places {_jobs_title(jobs)}{which}", f"where a partner record is, within {radius:g} m{which}"
+    promised = _repeated_blur_guarantee(audit, place)
+    run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_LINKS, jobs, locate)
+    yield _planned(AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size)
+
+
+def _located(
+    linkage: AuditedLinkage, view: PrimaryView, own: Floats, rows: Integers, rng: Generator, most: int = MAX_LINKS
+) -> Mapping[str, Floats]:
+    """Return where a view places some rows, by at most so many links of each."""
+    few = thin_links(_only_rows(view, rows), most, rng)
+    return locate_rows(few, own, len(linkage.order), linkage.place_encoder(), rng=rng)
+
+
+def _n_probed(audit: BudgetAudit) -> int:
+    """Return the number of rows that are located or probed: fewer than other attacks try, but many times."""
+    return max(1, audit.settings.targets // TARGETS_PER_PROBED)
+
+
+def _repeated_blur_guarantee(audit: BudgetAudit, place: Place) -> Guarantee:
+    """Return what blurring guarantees: nobody does better than one who knows the displaced places of all jobs."""
+    linkage, setup, terms = audit.linkage, audit.setup, audit.linkage.terms
+    once = blur_guarantee(linkage, audit.settings, place)
+    if once.most is None:
+        return once
+    rng = np.random.default_rng([setup.seed, 8])
+    true = cells.read_number_columns(setup.secondary, place.columns, setup.name)
+    drawn = []
+    for _ in range(audit.jobs):
+        blurred = party_data.blur_identifiers(setup.secondary, terms, rng.bytes(keyed_prng.SECRET_BYTES), setup.name)
+        drawn.append(cells.read_number_columns(blurred, place.columns, setup.name))
+    origin = geodesy.mean_place(true)
+    metres = geodesy.to_metres(np.concatenate(drawn), origin).reshape(audit.jobs, len(true), 2)
+    error = geodesy.great_circle_metres(geodesy.to_degrees(geometric_medians(metres), origin), true)
+    share = float((error <= audit.settings.metres).mean())
+    return _after_jobs(once.sentence, audit.jobs, max(once.most, share + PRIOR_SLACK))
+
+
+def _after_jobs(sentence: str, jobs: int, most: float) -> Guarantee:
+    """Return what is left of a guarantee after several jobs."""
+    if most >= 1.0:
+        return Guarantee(f"none is left after {jobs} jobs, each of which draws again")
+    return Guarantee(f"{sentence} {jobs} jobs draw so many times.", most)
+
+
+def _codes_by_row(linkage: AuditedLinkage, queries: EncodedTable | None = None) -> Codebook:
+    """Return the codebook with the true filter of every row of the secondary."""
+    codes = linkage.codes if queries is None else linkage.codes_of(queries)
+    truth = np.empty_like(codes.truth)
+    truth[linkage.row_of_visible] = codes.truth
+    return replace(codes, truth=truth)
+
+
+def _true_places(linkage: AuditedLinkage, place: Place, radius: float) -> TrueLocations:
+    places = cells.read_number_columns(linkage.setup.secondary, place.columns, linkage.setup.name)
+    return TrueLocations(places, radius)
+
+
+def _planned(
+    kind: AttackKind,
+    what: str,
+    learns: str,
+    run: Callable[[], AttackFinding],
+    promised: Guarantee = NO_GUARANTEE,
+    memory: float = 0.0,
+) -> PlannedAttack:
+    return PlannedAttack(kind, *ON_SECONDARY, what, learns, run, promised, memory)
+
+
+# Several jobs: features
+
+
+def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generator) -> Iterator[PlannedAttack]:
+    linkage, job = audit.linkage, inputs.job
+    trained = job.sends_embedding and job.protection.embedding_name == "autoencoder"
+    jobs = min(audit.jobs, MAX_TRAINED_EMBEDDINGS) if trained else audit.jobs
+    rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), None, rng)
+    features = feature_columns(inputs.secondary)[rows]
+    known = sample_known_rows(len(rows), rng)
+
+    def invert(number: int, *, itself: bool = False) -> AttackFinding:
+        protected = (_protected_features(audit, inputs, each) for each in range(number))
+        sent = (
+            (feature_columns(used) if itself else sent_rows(inputs, used, _job_secret(audit, each)))[rows]
+            for each, used in enumerate(protected)
+        )
+        # The same models and intervals for every number of jobs, so that only what they reveal differs.
+        return repeated_inversion_attack(sent, features, known, rng=np.random.default_rng([audit.setup.seed, 11]))
+
+    promised = NO_GUARANTEE
+    if job.protection.features is not None:
+        # What is sent is computed from protected features, so who is given these themselves recovers no less; where
+        # neighbours exchange them, their mean over the jobs, or over a group of one job, can be nearer than each.
+        tables = [feature_columns(_protected_features(audit, inputs, number))[rows] for number in range(jobs)]
+        ways, size = [np.mean(tables, axis=0)], job.protection.features.exchange_of
+        places = audit.setup.places(audit.linkage.partners)
+        if size is not None and places is not None:
+            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, size))[rows])
+        means = [inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways]
+        given = max(invert(jobs, itself=True).score.value, *means)
+        promised = _after_jobs(" ".join(feature_guarantees(job.protection.features)), jobs, given + PRIOR_SLACK)
+    name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
+    run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
+    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, 64.0 * features.size)
+
+
+def _job_secret(audit: BudgetAudit, number: int) -> bytes:
+    """Return the secret of a secondary in one of its jobs."""
+    return np.random.default_rng([audit.setup.seed, 3, number]).bytes(keyed_prng.SECRET_BYTES)
+
+
+def _protected_features(audit: BudgetAudit, inputs: TrainingInputs, number: int) -> Features:
+    """Return the features of a secondary as one of its jobs uses them."""
+    setup, secret = audit.setup, _job_secret(audit, number)
+    blurred = party_data.blur_identifiers(setup.secondary, audit.linkage.terms, secret, setup.name)
+    return party_data.protect_features(inputs.secondary, setup.places(blurred), inputs.job, secret, setup.name)
+
+
+def sent_rows(inputs: TrainingInputs, features: Features, secret: bytes) -> Floats:
+    """Return what a secondary sends of all its rows in a job with this secret, (m, C).
+
+    This is the embedding, or else the activations of a network that has learnt nothing yet. Noise on activations has
+    been averaged over the steps of the job.
+    """
+    job, name = inputs.job, "secondary"
+    source, terms = RandomSource(int.from_bytes(secret[:7], "big"), name), job.protection.activations
+    if job.sends_embedding:
+        noise = party_data.cut_noise_from_secret(terms, secret)
+        return party_data.embedded_rows(features, job, source, noise).numpy().astype(np.float64)
+    config = training_config(job)
+    below = replace(config.secondary, seed=source.step_seed("weights"), clip=terms.clip if terms else None)
+    with torch.no_grad():
+        rows = start_secondary(name, features, below, total_steps=1).infer(torch.arange(len(features)))
+    if terms is not None and terms.noise:
+        epochs, _ = longest_training(job)
+        noise = party_data.cut_noise_from_secret(
+            terms.model_copy(update={"noise": terms.noise / math.sqrt(epochs)}), secret
+        )
+        rows = noise.add_noise(rows, np.arange(len(rows)), "mean over the steps") if noise else rows
+    return rows.numpy().astype(np.float64)
+
+
+# Predictions of made-up records
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probes:
+    """Made-up records and their links: the secondary's rows, and similarities as those of training.
+
+    ``turn`` says for how many records of the same target it was asked before each of them.
+    """
+
+    queries: EncodedTable
+    view: PrimaryView
+    places: Mapping[Place, Floats]
+    turn: Integers
+
+
+def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
+    linkage, settings = audit.linkage, audit.settings
+    rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), _n_probed(audit), rng)
+    probes, most = cache(partial(probe_rows, audit, rows, rng)), probes_per_row(audit, len(rows))
+    if most == 0:
+        return
+
+    def seen(number: int) -> tuple[PrimaryView, Integers]:
+        """Return the links of training with those of so many records per target, and which records these are."""
+        used, own, links = np.flatnonzero(probes().turn < number), linkage.view, probes().view
+        partner = np.vstack([linkage.order[own.partner], links.partner[used]])
+        together = np.vstack([own.similarity, links.similarity[used]])
+        return _only_rows(PrimaryView(partner, together, own.scale, own.sigma), rows), used
+
+    def filters(number: int) -> AttackFinding:
+        (view, used), queries = seen(number), linkage.encoded[0]
+        bits = np.vstack([queries.bits, probes().queries.bits[used]])
+        codes = _codes_by_row(linkage, EncodedTable(bits, queries.n_bits, queries.fingerprint))
+        return likelihood_attack(view, codes, rng=rng, targets=None)
+
+    def locate(place: Place, number: int) -> AttackFinding:
+        view, used = seen(number)
+        linked = cells.read_number_columns(linkage.linked, place.columns, audit.setup.name)
+        own, truth = np.vstack([linked, probes().places[place][used]]), _true_places(linkage, place, settings.metres)
+        return repeated_location_attack([_located(linkage, view, own, rows, rng)], own, truth, rng=rng)
+
+    title, what, kind = f"by {most} made-up records each", "made-up records each", AttackKind.PROBING
+    memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 4 * len(rows) * most * linkage.encoded[0].bits.shape[1])
+    run = partial(repeat_attack, f"filters {title}", kind, most, filters, what, first=0)
+    everybody = audit.setup.secondary
+    promised = nearest_guarantee(linkage, everybody, linkage.partners, everybody)
+    yield _planned(kind, f"filters {title}", FILTER_SECRET, run, promised, memory)
+    for place in linkage.setup.all_places:
+        which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
+        name, learns = f"places {title}{which}", f"where a partner record is, within {settings.metres:g} m{which}"
+        promised = blur_guarantee(linkage, settings, place)
+        run = partial(repeat_attack, name, kind, most, partial(locate, place), what, first=0)
+        yield _planned(kind, name, learns, run, promised, memory)
+
+
+def probes_per_row(audit: BudgetAudit, n_rows: int) -> int:
+    """Return how many made-up records may be linked to each of so many rows."""
+    allowed, most = audit.allowance, MAX_QUICK_JOBS if audit.settings.quick else MAX_PROBES
+    limits = [allowed.new_records // n_rows, most]
+    if allowed.new_links is not None:
+        degree = int(np.bincount(audit.linkage.view.partner.ravel()).max())
+        limits.append(max(allowed.new_links, NEW_LINK_FACTOR * degree))
+    if allowed.record_uses is not None:
+        limits.append(allowed.record_uses)
+    return min(limits)
+
+
+def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
+    """Predict made-up records near some rows, one for each of them at a time, until the coordinator refuses."""
+    linkage, turns = audit.linkage, probes_per_row(audit, len(rows))
+    target, turn = np.tile(np.arange(len(rows)), turns), np.repeat(np.arange(turns), len(rows))
+    queries, places = _made_up_records(audit, rows[target], rng)
+    if linkage.state is None:  # a blind coordinator counts new records alone
+        found, answered = _link_blindly(linkage, queries), np.arange(len(queries))
+    else:
+        found = _link_plainly(linkage, linkage.state, queries)
+        with TemporaryDirectory() as folder:
+            answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
+    seen = linkage.view
+    rows_seen = linkage.order[found.partner[answered]]
+    view = PrimaryView(rows_seen, found.similarity[answered].astype(np.float64), seen.scale, seen.sigma)
+    taken = EncodedTable(queries.bits[answered], queries.n_bits, queries.fingerprint)
+    return Probes(taken, view, {place: values[answered] for place, values in places.items()}, turn[answered])
+
+
+def _made_up_records(audit: BudgetAudit, rows: Integers, rng: Generator) -> tuple[EncodedTable, Mapping[Place, Floats]]:
+    """Return one made-up record per row: its place is near that of the row, or a few bits of its filter are made up."""
+    linkage, setup = audit.linkage, audit.setup
+    view = PrimaryView(linkage.order[linkage.view.partner], linkage.view.similarity)
+    flat = view.partner.ravel()
+    order = np.lexsort((-view.similarity.ravel(), flat))  # the most similar record of every row comes first
+    listed, first = np.unique(flat[order], return_index=True)
+    nearest = order[first[np.searchsorted(listed, rows)]] // view.partner.shape[1]
+    queries, frame, places = linkage.encoded[0], setup.primary[nearest], {}
+    made = EncodedTable(queries.bits[nearest], queries.n_bits, queries.fingerprint)
+    for place in setup.all_places:
+        own = cells.read_number_columns(linkage.linked, place.columns, setup.name)
+        origin, located = geodesy.mean_place(own), _centres(view, own, len(linkage.order))
+        away = geodesy.great_circle_metres(np.repeat(own, view.partner.shape[1], axis=0), located[flat])
+        angle, reach = 2.0 * math.pi * rng.random(len(rows)), PROBE_REACH * float(np.median(away))
+        step = (reach * np.sqrt(rng.random(len(rows))))[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+        moved = geodesy.to_degrees(geodesy.to_metres(located[rows], origin) + step, origin)
+        places[place] = np.clip(moved, own.min(axis=0), own.max(axis=0))
+        frame = frame.with_columns(map(pl.Series, place.columns, places[place].T))
+    if places:
+        made = party_data.encode_table(linkage.terms.encoding, frame, linkage.key, setup.name, rng=rng)
+    if any(isinstance(field.encoding, MAPPED_POSITIONS) for field in linkage.terms.encoding.fields):
+        return made, places
+    # Filters of near places are often equal, and equal records share their noise.
+    bits = np.unpackbits(made.bits, axis=1)
+    bits[np.arange(len(bits))[:, None], rng.integers(0, made.n_bits, (len(bits), FLIPPED_BITS))] ^= 1
+    return EncodedTable(np.packbits(bits, axis=1), made.n_bits, made.fingerprint), places
+
+
+def _centres(view: PrimaryView, own: Floats, n_rows: int) -> Floats:
+    """Return the centre of the records that list each row, (m, 2) in degrees."""
+    named, origin, places = LinksByPartner.of(view), geodesy.mean_place(own), np.full((n_rows, 2), np.nan)
+    places[named.row] = geodesy.to_degrees(ranked_centroids(named, geodesy.to_metres(own, origin)), origin)
+    return places
+
+
+def _link_blindly(linkage: AuditedLinkage, queries: EncodedTable) -> PrivateLinks:
+    """Link new records as a blind coordinator does."""
+    linking = _linkage_config(linkage)
+    links = blind_linkage.link_unmasked(queries, linkage.encoded[1], linking, linkage.secret, linkage.setup.name)
+    similarity = similarities(links.distance, linkage.view.known_scale()).astype(np.float32)
+    return PrivateLinks(links.partner.astype(np.int32), similarity)
+
+
+def _link_plainly(linkage: AuditedLinkage, state: LinkageState, queries: EncodedTable) -> PrivateLinks:
+    """Link new records as a plain coordinator does."""
+    return link_new_records(queries, state, _linkage_config(linkage), linkage.secret, linkage.setup.name, threads=1)
+
+
+def _linkage_config(linkage: AuditedLinkage) -> LinkageConfig:
+    terms = linkage.terms
+    return replace(terms.linkage, k=min(terms.k, len(linkage.order)), field_bytes=())
+
+
+def _ask_within_limits(
+    audit: BudgetAudit, queries: EncodedTable, links: PrivateLinks, target: Integers, turn: Integers, folder: Path
+) -> Integers:
+    """Return the records that the coordinator answers, if it is asked about one of every target at a time.
+
+    A target that was refused is not asked about again. ``links`` are the answers: those to a record are the same
+    whatever records it is asked about with.
+    """
+    state, limits = _list_state(audit, folder), _link_limits(audit)
+    is_open, answered = np.ones(int(target.max()) + 1, bool), list[Integers]()
+    for now in range(int(turn.max()) + 1):
+        waiting = [np.flatnonzero((turn == now) & is_open[target])]
+        while waiting:
+            asked = waiting.pop()
+            if not len(asked):
+                continue
+            table = EncodedTable(queries.bits[asked], queries.n_bits, queries.fingerprint)
+            answer = PrivateLinks(links.partner[asked], links.vectors[asked])
+            try:
+                state.link_new(table, limits, lambda answer=answer: answer)  # type: ignore[misc]
+                answered.append(asked)
+            except PolicyError:  # at least one of them was too much
+                is_open[target[asked]] &= len(asked) > 1
+                waiting += np.array_split(asked, 2) if len(asked) > 1 else []
+    if not answered:
+        raise InputError("the limits of the coordinator leave no made-up record to ask about", code="no-probes")
+    return np.concatenate(answered)
+
+
+def _link_limits(audit: BudgetAudit) -> LinkLimits:
+    policy = audit.coordinator
+    return LinkLimits(audit.allowance.new_records, policy.max_new_links, policy.max_links)
+
+
+def _list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
+    """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator` holds it."""
+    linkage, view = audit.linkage, audit.linkage.view
+    delivery = PrivateLinks(view.partner.astype(np.int32), view.similarity.astype(np.float32))
+    linking, name = _linkage_config(linkage), audit.setup.name
+    return LinkedListState(name, linking, folder, linkage.encoded[1], linkage.state, delivery)
+
+
+def _digests(table: EncodedTable) -> list[bytes]:
+    return [blake2b(row.tobytes(), digest_size=16).digest() for row in table.bits]
+
+
+# Checks of the build
+
+
+@finding.timed
+def noise_again(audit: BudgetAudit) -> AttackFinding:
+    """Ask for everything twice, and measure the largest share of answers that differ."""
+    linkage, again = audit.linkage, audit.setup.linkage()
+    pairs: list[tuple[AnyArray, AnyArray]] = [
+        (linkage.view.partner, again.view.partner),
+        (linkage.view.similarity, again.view.similarity),
+    ]
+    if linkage.state is not None:  # the records of training, as if they were new
+        links = _link_plainly(linkage, linkage.state, linkage.encoded[0])
+        pairs += [(links.partner, linkage.view.partner), (links.similarity, linkage.view.similarity.astype(np.float32))]
+    for place in audit.setup.all_places:
+        sides = ((linkage.partners, again.partners), (linkage.linked, again.linked))
+        for side in sides:
+            before, after = (cells.read_number_columns(frame, place.columns, audit.setup.name) for frame in side)
+            pairs.append((before, after))
+    if audit.inputs is not None:
+        inputs = audit.inputs
+        secret = _job_secret(audit, 0)
+        first, second = (sent_rows(inputs, _protected_features(audit, inputs, 0), secret) for _ in range(2))
+        pairs.append((first, second))
+    share = max(float(np.mean(first != second)) for first, second in pairs)
+    numbers, measure = sum(first.size for first, _ in pairs), "share of answers that differ when asked again"
+    knew = "the answers to the same requests, twice"
+    return finding.check_finding("noise drawn again", Adversary.PRIMARY, (share, 0.0), numbers, measure, knew)
+
+
+@finding.timed
+def answered_beyond_limits(audit: BudgetAudit) -> AttackFinding:
+    """Ask once more than every limit allows, and measure the share of these requests that are answered."""
+    with TemporaryDirectory() as folder:
+        requests = (*_over_budget(audit, Path(folder)), *_over_link_limits(audit, Path(folder)))
+        tried = [_is_answered(request) for request in requests]
+    share, measure = sum(tried) / max(1, len(tried)), "share of requests beyond a limit that are answered"
+    knew = "the limits of the policies"
+    name = "requests beyond the budget"
+    return finding.check_finding(name, Adversary.PRIMARY, (share, 0.0), len(tried), measure, knew)
+
+
+def _is_answered(request: Callable[[], object]) -> bool:
+    try:
+        request()
+    except PolicyError:
+        return False
+    return True
+
+
+def _over_budget(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[], object]]:
+    """Yield requests that exceed what a secondary shows one primary over all jobs, after all that it allows."""
+    policy, epochs = audit.secondary, longest_training(audit.job)[0]
+    party = Party(Role.SECONDARY, audit.setup.name)
+    budget = PrimaryBudget(folder / "budget", party, audit.job.primary.name, policy)
+    if audit.allowance.jobs <= MAX_CHECKED:
+        for number in range(audit.allowance.jobs):
+            budget.charge_job(f"job {number}", epochs)
+        yield partial(budget.charge_job, "one job more", epochs)
+    for limit, charge in ((policy.max_records, budget.charge_records), (policy.max_record_uses, _charge_uses(budget))):
+        if limit is not None and limit <= MAX_CHECKED:
+            digests = [blake2b(bytes([number % 256, number // 256])).digest()[:16] for number in range(limit + 1)]
+            charge(digests[:-1])
+            yield partial(charge, digests)
+
+
+def _charge_uses(budget: PrimaryBudget) -> Callable[[Iterable[bytes]], object]:
+    """Return what charges uses of one record."""
+    return lambda uses: budget.charge_uses((bytes(16), use) for use in uses)
+
+
+def _over_link_limits(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[], object]]:
+    """Yield requests that exceed the new records of a list, in total and per candidate."""
+    limits, queries, name = _link_limits(audit), audit.linkage.encoded[0], audit.setup.name
+    rng = np.random.default_rng([audit.setup.seed, 9])
+
+    def records(number: int) -> EncodedTable:
+        """Return random filters: what they are linked to is made up, too."""
+        bits = rng.integers(0, 256, (number, queries.bits.shape[1]), dtype=np.uint8)
+        return EncodedTable(bits, queries.n_bits, queries.fingerprint)
+
+    if limits.new_records <= MAX_CHECKED:
+        full = DigestSet(None)
+        full.add(_digests(records(limits.new_records)))
+        yield partial(find_new_records, full, _digests(records(1)), limits.new_records, name)
+    if audit.linkage.state is None:
+        return
+    state = _list_state(audit, folder)
+    degree = int(np.bincount(audit.linkage.view.partner.ravel(), minlength=1)[0])
+    most = max(limits.new_links, NEW_LINK_FACTOR * degree)
+    if most < limits.new_records and most <= MAX_CHECKED:
+        links = PrivateLinks(np.zeros((most + 1, 1), np.int32), np.zeros((most + 1, 1), np.float32))
+        yield partial(state.link_new, records(most + 1), limits, lambda: links)

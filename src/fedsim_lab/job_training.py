@@ -1,0 +1,136 @@
+"""The model of a job, trained from arrays as the job itself trains it; needs torch, numpy and scikit-learn.
+
+Metadata of the arrays say what else is known of the job: ``wire``, the number format at the cut, and
+``added_placebos``, how many placebo partners join the real one.
+
+Letters: U rows, C width of the cut layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.contribution.rungs import (
+    BOOSTED_TREES,
+    LinkedSecondary,
+    Rung,
+    RungOutcome,
+    SplitArrays,
+    combine_outcomes,
+    run_training,
+    train_trees,
+)
+from fedsim.registry import PRESETS
+from fedsim.splitnn.embedding import embed
+from fedsim.splitnn.party_model import RandomSource
+from fedsim.training import train_with
+from fedsim.training.boosted_trees import PartnerPool, TreeColumns, TreeInputs, tree_columns
+from fedsim.training.data import Metrics, as_features, selection_key
+from fedsim.training.loop import start_local_secondaries, training_settings
+from fedsim.types import AnyArray
+
+# The three trainings of a job with the method ``stacked``; both trees are fitted, and the validation records choose.
+NETWORK = Rung("network", "Network", "fedsim")
+OWN_TREES = Rung("own-trees", "Boosted trees, own columns", BOOSTED_TREES, inputs="identifiers")
+SEEING_TREES = Rung("seeing-trees", "Boosted trees, partners", BOOSTED_TREES, inputs="embedded")
+MOST_INT8 = 127
+EMBEDDING = "random"  # as ``fedsim init`` proposes
+
+
+def compact_lists(linked: LinkedSecondary) -> LinkedSecondary:
+    """Return the same secondary with every distinct list of partners once."""
+    n_lists, similarity = len(linked.partner), np.ascontiguousarray(linked.similarity)
+    parts = [linked.partner.astype(np.int32), similarity.reshape(n_lists, -1).view(np.int32), linked.equal[:, None]]
+    _, first, place = np.unique(np.hstack(parts), axis=0, return_index=True, return_inverse=True)
+    return replace(
+        linked,
+        list_of=place.reshape(-1)[linked.list_of].astype(np.int32),
+        partner=linked.partner[first].astype(np.int32),
+        similarity=similarity[first],
+        equal=linked.equal[first].astype(np.int32),
+    )
+
+
+def add_placebos(arrays: SplitArrays) -> SplitArrays:
+    """Return the arrays with as many further partners as their metadata say, linked as the first secondary is.
+
+    The placebos of a rung shuffle their rows.
+    """
+    names = placebo_names(arrays.about)
+    further = tuple(replace(arrays.secondaries[0], name=name) for name in names)
+    return replace(arrays, secondaries=(*arrays.secondaries, *further)) if names else arrays
+
+
+def placebo_names(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the placebo partners that join."""
+    return tuple(f"placebo-{place}" for place in range(1, about.get("added_placebos", 0) + 1))
+
+
+def train_job_part(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+    """Train a rung; with the rounding of the job where something crosses the cut, trees with an embedding."""
+    if rung.method == BOOSTED_TREES and rung.inputs == "embedded":
+        return _train_seeing_trees(rung, arrays)
+    if arrays.about.get("wire") != "int8" or not rung.trains_network or rung.needs_no_partner:
+        return run_training(rung, arrays)
+    config = rung.config(arrays.about["seed"], n_train=len(arrays.split.train))
+    lists = start_local_secondaries(rung.secondary_data(arrays), training_settings(config, arrays.split, None))
+    for holder in (holder for entry in lists for holder in entry.holders):
+        holder.model.network.register_forward_hook(_round_cut)  # type: ignore[attr-defined]
+    return RungOutcome.of(train_with(rung.primary_data(arrays), lists, arrays.split, config))
+
+
+def combine_job(
+    arrays: SplitArrays, network: tuple[AnyArray, AnyArray], trees: Sequence[tuple[AnyArray, AnyArray, Metrics]]
+) -> RungOutcome:
+    """Return what a job predicts: its network averaged with the trees that the validation records prefer.
+
+    Predictions are those of the test and of the validation records; trees come with their validation metrics.
+    """
+    best = max(trees, key=lambda found: selection_key(found[2]))
+    return combine_outcomes(arrays, (network[0], best[0]), (network[1], best[1]))
+
+
+def _train_seeing_trees(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+    """Fit trees that see the primary's columns and the embedded partners."""
+    width, seed = PRESETS[rung.preset].local.cut, arrays.about["seed"]
+    embedded = tuple(
+        replace(linked, embedding=embed(linked.features, EMBEDDING, width, RandomSource(seed, linked.name)))
+        for linked in arrays.secondaries
+    )
+    data = rung.primary_data(arrays)
+    lists = rung.embedded_partners(replace(arrays, secondaries=embedded))
+    inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, lists)
+    columns = tree_columns([PartnerPool.fit(one.rows) for one in lists], inputs)
+    return train_trees(rung, replace(data, features=columns.beside(as_features(data.features))), arrays)
+
+
+# Rounding at the cut, as the wire format ``int8`` of a job rounds
+
+
+def round_int8(values: Tensor) -> Tensor:
+    """Return the values as a message of a job would carry them, (U, C) -> (U, C)."""
+    scale = (values.abs().amax(dim=1, keepdim=True) / MOST_INT8).bfloat16().float()
+    return (values / scale.clamp_min(torch.finfo(torch.float32).tiny)).round() * scale
+
+
+class _RoundedCut(torch.autograd.Function):
+    """Rounds activations on their way to the primary, and gradients on their way back."""
+
+    @staticmethod
+    def forward(ctx: Any, activations: Tensor) -> Tensor:
+        return round_int8(activations)
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+        return round_int8(gradients)
+
+
+def _round_cut(network: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
+    rounded: Tensor = _RoundedCut.apply(outputs)  # type: ignore[no-untyped-call]
+    return rounded

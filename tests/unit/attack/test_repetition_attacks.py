@@ -1,0 +1,152 @@
+"""What a primary gains by asking again: noise that is drawn anew averages out, noise that is not does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, REPETITIONS, SCORE_ONCE, AttackKind
+from fedsim.attack.location_attacks import TrueLocations
+from fedsim.attack.repetition_attacks import (
+    average_views,
+    geometric_medians,
+    held_out_ridge,
+    repeat_attack,
+    repeated_inversion_attack,
+    repeated_location_attack,
+)
+from fedsim.attack.similarity_attacks import PrimaryView
+from fedsim.linkage.private_linkage import Rivals, filter_digests
+from fedsim.privacy.mechanisms import AveragedFeatures, PlanarLaplace
+from fedsim.types import EncodedTable, Scale
+
+RNG = np.random.default_rng
+
+
+def noisy_views(jobs: int, sigma: float = 1.0) -> tuple[list[PrimaryView], np.ndarray]:
+    """Jobs with the same links in other orders, and the similarities without noise."""
+    rng = RNG(0)
+    partner, similarity = np.argsort(rng.random((200, 40)), axis=1)[:, :8], rng.normal(size=(200, 8))
+    views = []
+    for _ in range(jobs):
+        order = np.argsort(rng.random(partner.shape), axis=1)
+        noisy = similarity + rng.normal(0.0, sigma, similarity.shape)
+        mixed = (np.take_along_axis(values, order, axis=1) for values in (partner, noisy))
+        views.append(PrimaryView(*mixed, Scale(0.0, 1.0), sigma))
+    first = {(record, row): place for record, rows in enumerate(views[0].partner) for place, row in enumerate(rows)}
+    plain = np.zeros(partner.shape)
+    for record, rows in enumerate(partner):
+        for row, value in zip(rows, similarity[record], strict=True):
+            plain[record, first[record, row]] = value
+    return views, plain
+
+
+def test_the_mean_of_n_jobs_has_noise_smaller_by_the_root_of_n():
+    views, plain = noisy_views(16)
+    mean = average_views(views)
+    assert mean.sigma == pytest.approx(0.25)
+    assert (mean.similarity - plain).std() == pytest.approx(0.25, rel=0.1)
+
+
+def test_links_that_other_jobs_lack_keep_their_own_similarity():
+    views, _ = noisy_views(2)
+    elsewhere = replace(views[1], partner=views[1].partner + 40)
+    np.testing.assert_array_equal(average_views([views[0], elsewhere]).similarity, views[0].similarity)
+
+
+def test_the_median_of_displaced_places_is_nearer_than_their_mean():
+    places = np.tile([1.35, 103.8], (400, 1))
+    moved = np.stack([PlanarLaplace(0.005).apply(places, RNG(job)) for job in range(15)]) - places
+    errors = [np.hypot(*guess.T).mean() for guess in (geometric_medians(moved), moved.mean(axis=0))]
+    assert errors[0] < 0.95 * errors[1]
+
+
+def test_a_row_that_some_jobs_do_not_list_is_located_by_the_others():
+    truth = np.array([[1.0, 103.0], [1.1, 103.1]])
+    jobs = [{"centre": truth.copy()} for _ in range(2)]
+    jobs[0]["centre"][1] = np.nan
+    found = repeated_location_attack(jobs, truth, TrueLocations(truth, 100.0), rng=RNG(0))
+    assert found.score.value == 1.0
+    assert found.targets == 2
+
+
+def test_of_two_ways_that_locate_all_rows_the_nearer_counts():
+    truth = np.array([[1.0, 103.0], [1.1, 103.1]])
+    jobs = [{"far": truth + 1e-4, "near": truth + 1e-5}]
+    found = repeated_location_attack(jobs, truth, TrueLocations(truth, 500.0), rng=RNG(0))
+    assert found.figures[MEDIAN_ERROR_METRES] == pytest.approx(1.6, rel=0.05)
+
+
+def test_a_held_out_guess_equals_that_of_a_regression_without_the_row():
+    rng, known = RNG(1), np.arange(30)
+    rows, wanted = rng.normal(size=(50, 4)), rng.normal(size=(30, 2))
+    guess = held_out_ridge(rows, wanted, known)
+    scaled = (rows - rows[known].mean(axis=0)) / rows[known].std(axis=0)
+    errors = []
+    for penalty in np.logspace(-5, 1, 13) * 30:
+        slow = np.zeros((30, 2))
+        for row in known:
+            rest = np.delete(known, row)
+            left = np.column_stack([np.ones(29), scaled[rest]])
+            lift = np.diag([0.0, *[penalty] * 4])
+            slope = np.linalg.solve(left.T @ left + lift, left.T @ wanted[rest])
+            slow[row] = np.array([1.0, *scaled[row]]) @ slope
+        errors.append((((slow - wanted) ** 2).mean(), slow))
+    np.testing.assert_allclose(guess[known], min(errors, key=lambda pair: pair[0])[1], rtol=1e-6)
+
+
+def averaged(jobs: int, *, again: bool) -> list[np.ndarray]:
+    """What jobs send of averages over groups of 5: other groups in every job, or the same again."""
+    rng, sent = RNG(2), []
+    for job in range(jobs):
+        places = RNG(3 if again else 100 + job).random((300, 2))
+        mechanism = AveragedFeatures(5)
+        sent.append(mechanism.average(FEATURES, mechanism.groups(places)) @ rng.normal(size=(3, 16)))
+    return sent
+
+
+FEATURES = RNG(4).normal(size=(300, 3))
+
+
+def test_groups_that_every_job_forms_anew_reveal_single_records_and_the_same_groups_do_not():
+    scores = {
+        again: repeated_inversion_attack(averaged(15, again=again), FEATURES, np.arange(100), rng=RNG(0)).score.value
+        for again in (False, True)
+    }
+    assert scores[False] > 0.8
+    assert scores[True] < 0.4
+
+
+def test_noise_that_every_job_draws_anew_averages_out_of_the_features():
+    rng = RNG(5)
+    sent = [(FEATURES + rng.normal(0.0, 2.0, FEATURES.shape)) @ rng.normal(size=(3, 16)) for _ in range(40)]
+    one, all_of_them = (
+        repeated_inversion_attack(sent[:jobs], FEATURES, np.arange(60), rng=RNG(0)).score.value for jobs in (1, 40)
+    )
+    assert one < 0.4
+    assert all_of_them > 0.7
+
+
+def test_the_best_number_of_repetitions_counts_and_all_scores_are_stated():
+    found = repeated_inversion_attack([FEATURES], FEATURES, np.arange(40), rng=RNG(0))
+
+    def attempt(number: int):
+        value = {1: 0.2, 10: 0.9, 30: 0.8}[number]
+        return replace(found, score=replace(found.score, value=value))
+
+    best = repeat_attack("x", AttackKind.REPEATED_FEATURES, 30, attempt)
+    assert best.score.value == 0.9
+    assert best.figures[SCORE_ONCE] == 0.2
+    assert best.figures[REPETITIONS] == 30
+    assert best.figures["score with 30 jobs"] == 0.8
+
+
+def test_typical_similarities_of_all_pairs_equal_those_of_single_lists():
+    rng = RNG(6)
+    queries = EncodedTable(rng.integers(0, 256, (5, 8), dtype=np.uint8), 64, "f")
+    digests = np.append(filter_digests(queries), rng.integers(1, 2**60, 20).astype(np.uint64))
+    rivals = Rivals(rng.choice(digests, (30, 4)), rng.random((30, 4, 2)))
+    lists = np.tile(np.arange(30), (5, 1))
+    np.testing.assert_allclose(rivals.typical_of_all(queries), rivals.typical_similarity(queries, lists))

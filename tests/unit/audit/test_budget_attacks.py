@@ -1,0 +1,188 @@
+"""What a primary learns within what policies allow, and that a build which answers more often is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsim.attack.finding import JOBS_ALLOWED, REPETITIONS, SCORE_ONCE, AttackKind
+from fedsim.audit import budget_attacks
+from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
+from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
+from fedsim.audit.run import PreparedAudit, audit_job, prepare_audit, read_audit_tables, recommend_settings
+from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
+from fedsim.config.party_file import Policy, read_party_file
+from fedsim.linkage import private_linkage
+from fedsim.protocol.roles.coordinator import LinkedListState
+from fedsim.runs.budget import PrimaryBudget
+from fedsim.runtime import party_data
+from job_fixtures import lay_out
+
+FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
+SEALED = Protection(gradients="none", features=FeatureTerms(noise=1.0))
+BLUR = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
+NOISE_AGAIN, BEYOND = "noise drawn again", "requests beyond the budget"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("budget")
+    lay_out(place)
+    return place
+
+
+def prepared(folder: Path, protection: Protection = SEALED, **terms: object) -> PreparedAudit:
+    job = read_job(folder / "job.toml")
+    lists = {name: own.model_copy(update=terms) for name, own in job.secondaries.items()}
+    job = job.model_copy(update={"protection": protection, "secondaries": lists})
+    files = [read_party_file(folder / f"{name}.toml") for name in ("city", "rentals")]
+    tables = read_audit_tables(job, files, 300, np.random.default_rng(0))
+    return prepare_audit(job, tables, "rentals", FAST)[0]
+
+
+def budget(
+    audited: PreparedAudit,
+    secondary: Policy | None = None,
+    coordinator: Policy | None = None,
+    settings: AuditSettings = FAST,
+) -> BudgetAudit:
+    return replace(audited, policies=(secondary or Policy(), coordinator or Policy())).budget(settings)
+
+
+def rows_of(audit: BudgetAudit, *kinds: AttackKind) -> dict[str, AuditRow]:
+    attacks = audit.attacks(np.random.default_rng(0))
+    rows, _ = run_attacks("rentals", [attack for attack in attacks if attack.kind in kinds], FAST.memory)
+    return {row.found.attack: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def sealed(folder: Path) -> PreparedAudit:
+    return prepared(folder)
+
+
+def test_features_leak_the_more_the_more_jobs_a_secondary_accepts(sealed):
+    found = [
+        rows_of(budget(sealed, Policy(max_jobs=jobs)), AttackKind.REPEATED_FEATURES)[f"features over {jobs} jobs"].found
+        for jobs in (2, 10)
+    ]
+    assert found[0].score.value + 0.1 < found[1].score.value
+    assert [each.figures[REPETITIONS] for each in found] == [2, 10]
+    assert found[1].figures[SCORE_ONCE] < 0.5
+
+
+def test_places_that_every_job_displaces_anew_are_found_within_the_bound_of_all_jobs(folder):
+    audit = budget(prepared(folder, blur=BLUR), Policy(max_jobs=8))
+    row = rows_of(audit, AttackKind.REPEATED_LINKS)["places over 8 jobs"]
+    assert row.found.score.value > row.found.figures[SCORE_ONCE] + 0.15
+    assert row.found.figures[JOBS_ALLOWED] == 8
+    assert row.verdict is not Verdict.BROKEN
+
+
+def test_a_secondary_that_accepts_one_job_gives_no_second_draw(sealed):
+    found = rows_of(budget(sealed, Policy(max_jobs=1)), AttackKind.REPEATED_FEATURES)["features over one job"].found
+    assert found.score.value == found.figures[SCORE_ONCE]
+
+
+def test_made_up_records_find_filters_and_stop_where_the_coordinator_refuses(folder):
+    audited = prepared(folder, tau=None, sigma=1.0, k=2)
+    generous, strict = (
+        budget(audited, None, Policy(max_new_links=links), AuditSettings(most_records=300)) for links in (100, 1)
+    )
+    row = next(row for name, row in rows_of(generous, AttackKind.PROBING).items() if name.startswith("filters"))
+    assert row.found.score.value > row.found.figures[SCORE_ONCE] + 0.1
+    linkage, rng = strict.linkage, np.random.default_rng(0)
+    rows = np.unique(linkage.order[linkage.view.partner])[:30]
+    probed = probe_rows(strict, rows, rng).view.partner
+    degree = np.bincount(linkage.order[linkage.view.partner].ravel(), minlength=len(linkage.order))
+    assert (np.bincount(probed.ravel(), minlength=len(degree)) <= np.maximum(1, 2 * degree)).all()
+    assert len(probed) < len(rows) * probes_per_row(strict, len(rows))
+
+
+def test_a_blurred_place_is_not_found_better_by_made_up_records_than_by_itself(folder):
+    rows = rows_of(budget(prepared(folder, blur=BLUR)), AttackKind.PROBING)
+    assert {row.verdict for row in rows.values()} == {Verdict.KEPT}
+
+
+def test_a_blind_coordinator_is_probed_as_often_as_new_records_are_allowed(folder):
+    blind = Protection(gradients="none", coordinator="blind")
+    audit = budget(prepared(folder, blind, tau=None, sigma=0.4), Policy(max_new_records=70), Policy())
+    assert audit.allowance == Allowance(jobs=100, new_records=70, new_links=None, record_uses=None)
+    rows = np.unique(audit.linkage.order[audit.linkage.view.partner])[:30]
+    assert len(probe_rows(audit, rows, np.random.default_rng(0)).view) == 60
+
+
+def test_the_smaller_limit_of_two_policies_counts(folder):
+    job: Job = read_job(folder / "job.toml")
+    secondary = Policy(max_jobs=50, max_total_epochs=10, max_new_records=500, max_record_uses=7)
+    allowed = Allowance.of(job, secondary, Policy(max_new_records=400, max_new_links=3))
+    assert allowed == Allowance(jobs=10 // 2, new_records=400, new_links=3, record_uses=7)
+
+
+def test_hidden_rows_leave_nothing_to_combine(folder):
+    audit = budget(prepared(folder, Protection(), hide_rows=True))
+    assert {attack.kind for attack in audit.attacks(np.random.default_rng(0))} == {AttackKind.BUILD_CHECK}
+
+
+def checks(audit: BudgetAudit) -> dict[str, Verdict]:
+    return {name: row.verdict for name, row in rows_of(audit, AttackKind.BUILD_CHECK).items()}
+
+
+@pytest.mark.parametrize("coordinator", ["plain", "blind"])
+def test_an_honest_build_draws_nothing_twice_and_refuses_what_exceeds_a_limit(folder, coordinator):
+    protection = SEALED.model_copy(update={"coordinator": coordinator})
+    audited = prepared(folder, protection, tau=None, sigma=0.4, blur=BLUR)
+    policy = Policy(max_jobs=3, max_records=5, max_record_uses=4, max_new_records=30)
+    assert checks(budget(audited, policy)) == {NOISE_AGAIN: Verdict.KEPT, BEYOND: Verdict.KEPT}
+
+
+def draw_again(*arguments, **options):
+    """Noise that belongs to no pair: another draw for every request."""
+    return np.random.default_rng().normal(size=arguments[3].shape)
+
+
+def test_a_build_that_draws_noise_on_similarities_again_is_caught(folder, monkeypatch):
+    monkeypatch.setattr(private_linkage, "pair_noise", draw_again)
+    assert checks(budget(prepared(folder)))[NOISE_AGAIN] is Verdict.BROKEN
+
+
+def test_a_build_that_draws_noise_on_features_again_is_caught(sealed, monkeypatch):
+    monkeypatch.setattr(
+        party_data.keyed_prng,
+        "random_words",
+        lambda _, blocks: np.random.default_rng().integers(0, 2**63, blocks.shape[:-1]).astype(np.uint64),
+    )
+    assert checks(budget(sealed))[NOISE_AGAIN] is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("limit", "broken"),
+    [
+        ("jobs", lambda patch: patch.setattr(PrimaryBudget, "_check", lambda *_: None)),
+        ("links", lambda patch: patch.setattr(LinkedListState, "link_new", lambda *arguments: arguments[3]())),
+        ("records", lambda patch: patch.setattr(budget_attacks, "find_new_records", lambda *_, **__: [])),
+    ],
+)
+def test_a_build_that_answers_beyond_a_limit_is_caught(sealed, monkeypatch, limit, broken):
+    broken(monkeypatch)
+    assert checks(budget(sealed, Policy(max_jobs=3)))[BEYOND] is Verdict.BROKEN
+
+
+def test_an_audit_reads_the_limits_of_the_parties_whose_files_are_here(folder, tmp_path):
+    lay_out(tmp_path, {"rentals": {"[policy]": "[policy]\nmax_jobs = 4"}})
+    job = read_job(tmp_path / "job.toml")
+    files = [read_party_file(tmp_path / f"{name}.toml") for name in ("city", "rentals")]
+    report = audit_job(job, files, FAST)
+    allowed = {row.found.figures[JOBS_ALLOWED] for row in report.rows if row.found.kind is AttackKind.REPEATED_LINKS}
+    assert allowed == {4.0}
+    assert any("notary" in note for note in report.notes)
+
+
+def test_advice_against_repetition_names_a_limit_of_the_policy(sealed):
+    settings = replace(FAST, tries=2, limit=0.6)
+    rows = list(rows_of(budget(sealed), AttackKind.REPEATED_FEATURES).values())
+    advice = recommend_settings(sealed, rows, settings)
+    assert [each.setting.split(" = ")[0] for each in advice] == ["policy.max_jobs"]
+    assert advice[0].reached
