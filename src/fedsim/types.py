@@ -230,7 +230,8 @@ class Explanation:
     partner records add up to ``value``. ``without`` has, by secondary, what it would be without it: while it is away,
     if ``away`` is true (the model was trained with party dropout), else if it had only average records. ``columns`` has
     the record's own columns, the most important first: by how much ``value`` is greater than with the median of that
-    column, or its most frequent category, all else being equal.
+    column, or its most frequent category, all else being equal. ``withheld`` are secondaries whose records a job keeps
+    out of explanations: they are nowhere in it, and in ``average`` they stay as they are.
     """
 
     prediction: Any
@@ -242,6 +243,7 @@ class Explanation:
     lower: float | None = None
     upper: float | None = None
     away: bool = False
+    withheld: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         interval = "" if self.lower is None or self.upper is None else f" ({self.lower:,.6g} to {self.upper:,.6g})"
@@ -277,6 +279,8 @@ class Explanation:
             yield {"part": "without", **empty, "name": secondary, "value": value}
         for column, effect in self.columns.items():
             yield {"part": "effect of a column", **empty, "name": column, "value": effect}
+        for secondary in self.withheld:
+            yield {"part": "withheld", **empty, "name": secondary, "value": None}
 
     def __str__(self) -> str:
         names = ("partner", "similarity", "weight", "match")
@@ -284,5 +288,6 @@ class Explanation:
         for row in self.rows():
             facts = [f"{name} {row[name]:.4g}" for name in names if row[name] is not None]
             label = " ".join([row["part"], *([row["name"]] if row["name"] else [])])
-            lines.append(f"{row['value']:>12,.6g}  {label}{': ' if facts else ''}{', '.join(facts)}")
+            value = "" if row["value"] is None else f"{row['value']:,.6g}"
+            lines.append(f"{value:>12}  {label}{': ' if facts else ''}{', '.join(facts)}")
         return "\n".join(lines)

@@ -212,6 +212,7 @@ def run_predict(
     """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
     skipped: dict[int, str] = {}
     records = parse_source(*table)
+    withheld = _withheld_secondaries(job, matches=matches, explain=explain is not None)
     outputs = [out] if explain is None else [out, explain]
     check_output_paths(outputs, [job, party, *source_files([records])])
     data = read_party_file(party).data
@@ -255,12 +256,22 @@ def run_predict(
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
     lines += [] if explain is None else [f"Wrote {explain}: what each prediction is made of"]
+    lines += [f"withheld: {name}; by the job, explanations show no record of it" for name in withheld]
     lines += [f"skipped row {row}: {reason}" for row, reason in list(skipped.items())[:MAX_SKIPPED_SHOWN]]
     if len(skipped) > MAX_SKIPPED_SHOWN:
         lines.append(f"and {len(skipped) - MAX_SKIPPED_SHOWN:,} more rows; --json lists all")
     facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
-    named = {"file": str(out), "explanations": None if explain is None else str(explain)}
+    named = {"file": str(out), "explanations": None if explain is None else str(explain), "withheld": withheld}
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
+
+
+def _withheld_secondaries(job: Path, *, matches: bool, explain: bool) -> list[str]:
+    """Return the secondaries that the requested outputs leave out; matches need at least one that they may show."""
+    found = read_job(job)
+    if matches and all(set(found.holders(name)) & set(found.withheld) for name in found.lists):
+        message = f"job '{found.name}' has explanations = false for every secondary, so that no match may be shown"
+        raise SettingError(f"{message}; omit --matches, or agree on another job", code="explanations-withheld")
+    return list(found.withheld) if matches or explain else []
 
 
 def explanation_table(explanations: Sequence[Explanation], numbers: Sequence[int]) -> pl.DataFrame:

@@ -8,7 +8,14 @@ from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.privacy.mechanisms import AveragedFeatures, ClipAndNoise, MinimumDegree, NoisyFeatures, PlanarLaplace
+from fedsim.privacy.mechanisms import (
+    AveragedFeatures,
+    ClipAndNoise,
+    ExchangedFeatures,
+    MinimumDegree,
+    NoisyFeatures,
+    PlanarLaplace,
+)
 from fedsim.protocol.messages import Party, Role
 
 NOISE_REUSE_NOTE = (
@@ -19,6 +26,27 @@ NOISE_REUSE_NOTE = (
 
 FEATURES_NOTE = "it shows the rank of every number and the common categories"
 EMBEDDING_NOTE = "anyone who knows the features of some rows can estimate the rest; `fedsim audit` measures how well"
+
+
+ALIGNED_ROWS = (
+    "row i of your table must be row i of the table of {}, with as many rows, as its owner and you have agreed. Only "
+    "the number of rows is checked: another order trains a model on wrong pairs without an error. You learn which rows "
+    "the primary's records are linked to, and the primary uses both parties' outputs of a row together"
+)
+ALIGNED_LEADER = (
+    "{} answers for the same rows: it learns from the coordinator which of your rows are linked, and the primary uses "
+    "its outputs of a row together with yours"
+)
+LEFT_OUT = "explanations of predictions leave its records out"
+EXPLAINED = (
+    "whoever reads a report or an explained prediction of the primary sees, for single records of the primary, how "
+    "similar your linked records are and how they change the prediction, under numbers that mean nothing elsewhere; "
+    "`explanations = false` in your policy refuses such jobs"
+)
+NOT_EXPLAINED = (
+    "the primary leaves your records out of reports and explained predictions. It could compute them from what it "
+    "receives for a prediction anyway: this is a promise of its owner that your party cannot check"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +74,10 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         joining = f"; new weights: {', '.join(training.joining)}" if training.joining else ""
         yield "start", f"the weights of job {training.start_from}{joining}"
     for name, terms in job.secondaries.items():
+        if terms.aligned_with is not None:
+            aligned = f"not linked; its rows are those of {terms.aligned_with}, one to one and in the same order"
+            yield name, aligned if terms.explanations else f"{aligned}; {LEFT_OUT}"
+            continue
         hardening = ", ".join(hardening_steps(terms)) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
         extra = {
@@ -55,6 +87,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
             "rows are hidden: the primary cannot see which rows repeat between records at different places": (
                 terms.hide_rows
             ),
+            LEFT_OUT: not terms.explanations,
         }
         yield name, "; ".join([linked, *(text for text, applies in extra.items() if applies)])
     if protection.preset:
@@ -79,6 +112,7 @@ def describe_features(terms: FeatureTerms | None) -> str:
         return "no noise"
     parts = {
         f"averages of at least {terms.average_of} neighbours": terms.average_of,
+        f"an exchange among at least {terms.exchange_of} neighbours": terms.exchange_of,
         f"noise of {terms.noise or 0:g} standard deviations": terms.noise,
     }
     return f"of secondaries with {' and '.join(text for text, used in parts.items() if used)}"
@@ -119,7 +153,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     if party_file.role is Role.COORDINATOR and job.protection.blind:
         found = list(_blind_coordinator_disclosure(job))
     elif party_file.role is Role.COORDINATOR:
-        links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
+        links = tuple(_describe_links(name, terms) for name, terms in job.lists.items())
         found = [
             Paragraph(f"to {primary}", links),
             *(
@@ -136,6 +170,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         label = f"; the label {columns.label}" if columns.label else ""
         features = _feature_names(columns)
         own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; the key"
+        own = own if columns.linking else f"the features {features} in clear text"
         found = [*describe(job, party_file, columns), Paragraph("stays here", (own,))]
     common = "its name, the job, its software versions, its clock, and the reason if it refuses or fails"
     return [*found, Paragraph("also leaves", (f"to the parties it connects with: {common}",))]
@@ -172,9 +207,11 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     coordinator, primary, *_ = job.parties
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
     count, blind = "the number of its records", job.protection.blind
-    identifiers = columns.identifiers[party_file.name]
+    identifiers = columns.identifiers.get(party_file.name, {})
     to_coordinator: tuple[str, ...] = (_describe_encoding(terms, identifiers), count)
-    if blind:
+    if terms.aligned_with is not None:
+        to_coordinator = ("nothing but its name: it is not linked",)
+    elif blind:
         to_coordinator = (BLIND_SHARES, *((BLIND_SPREAD,) if terms.tau or terms.sigma else ()))
         count = f"{count} and of distinct ones, and which of the linked rows have equal encodings"
     yield Paragraph(f"to {coordinator}", to_coordinator)
@@ -192,6 +229,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     elif job.sends_embedding:
         sent = (*sent, f"{embedded}, for trees beside the network, which the primary does not store; {note}")
     yield Paragraph(f"to {primary}", (*masked, *sent))
+    yield Paragraph("explanations of predictions", (EXPLAINED if terms.explanations else NOT_EXPLAINED,))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     order = f"{_describe_row_order(terms, sealed=sealed)}, so that {primary} sees no true row number"
@@ -200,6 +238,13 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
         order = "random masks"
     gradients = "" if sealed else ", and gradients of the activations"
     yield Paragraph("receives", (f"from {coordinator}: {order}", f"from {primary}: {requests}{gradients}"))
+    _, *aligned = job.holders(terms.aligned_with or party_file.name)
+    others = [str(Party(Role.SECONDARY, name)) for name in aligned if name != party_file.name]
+    if terms.aligned_with is not None:
+        leader = Party(Role.SECONDARY, terms.aligned_with)
+        yield Paragraph("rows", (ALIGNED_ROWS.format(leader),))
+    elif others:
+        yield Paragraph("aligned with you", (ALIGNED_LEADER.format(" and ".join(others)),))
 
 
 def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
@@ -225,7 +270,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     coordinator, *_ = job.parties
     encoded = tuple(
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
-        for name, terms in job.secondaries.items()
+        for name, terms in job.lists.items()
     )
     count, blind = "the number of its records, and which of them are used for training (one bit each)", False
     if job.protection.sealed:
@@ -246,7 +291,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
             records = f"a random name for each distinct record, and how many records {used}"
             sent = (*_describe_masked(terms, columns.identifiers[name]), records, *sent)
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
-    links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items()]
+    links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.lists.items()]
     rows = "activations of the requested rows"
     if blind:
         nearest = "for each record of the primary the {0.k} nearest rows of {1}, with their distances ({2})"
@@ -296,7 +341,7 @@ def privacy_guarantees(job: Job) -> list[str]:
     protection, lists = job.protection, job.secondaries
     found = [
         f"{name}: {sentence}"
-        for name, terms in lists.items()
+        for name, terms in job.lists.items()
         for sentence in _list_guarantees(terms, blind=protection.blind)
     ]
     found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
@@ -325,6 +370,8 @@ def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
     """Yield the guarantee of each mechanism on the features of secondaries."""
     if terms and terms.average_of:
         yield AveragedFeatures(terms.average_of).guarantee
+    if terms and terms.exchange_of:
+        yield ExchangedFeatures(terms.exchange_of).guarantee
     if terms and terms.noise:
         yield NoisyFeatures(terms.noise).guarantee
 

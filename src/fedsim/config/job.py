@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from fedsim.linkage.private_linkage import LinkageConfig
 
 # The protection preset; docs/privacy-results.md has the measurements behind every figure.
-PRESET_AVERAGE_OF, PRESET_FEATURE_NOISE = 5, 1.0  # of features: where places link, and elsewhere
+PRESET_EXCHANGE_OF, PRESET_FEATURE_NOISE = 5, 1.0  # of features: where places link, and elsewhere
+PRESET_EMBEDDING = "autoencoder"
 PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
 PRESET_EPSILON_PER_KM = 5.0
 DEFAULT_EMBEDDING = "random"
@@ -44,6 +45,7 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("protection", "retention_days"): None,
     ("protection", "coordinator"): "plain",
 }
+ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
 METRES_PER_KM = 1000.0
 DAYS_OF_CALENDAR = 3_652_059  # years 1 to 9999
 
@@ -125,7 +127,7 @@ class CutTerms(ConfigSection):
 
 
 class FeatureTerms(ConfigSection):
-    """What happens to features before they enter a network: noise, averages over neighbours, or both."""
+    """What happens to features before they enter a network: noise, averages over neighbours, or an exchange."""
 
     noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=3.0)
     """Standard deviation of the noise added to every number, as a multiple of the column's standard deviation.
@@ -133,13 +135,26 @@ class FeatureTerms(ConfigSection):
     average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
     """Replaces the numbers of every record by their mean over a group of at least so many neighbours by latitude and
     longitude, and its categories by the most common ones of the group. Requires places as identifiers. Hides single
-    records at little cost where the average of an area is what helps."""
+    records where the average of an area is what helps."""
+    exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
+    """Lets the records of every group of at least so many neighbours by latitude and longitude exchange their features
+    at random. Requires places as identifiers. Hides which of them has which features, at little cost where many
+    neighbours of a record are linked."""
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
-        if self.noise is None and self.average_of is None:
-            raise RuleError("neither noise nor average_of is given; give one of them", "noise", code="no-effect")
+        if self.noise is None and self.among_neighbours is None:
+            message = "neither noise, average_of nor exchange_of is given; give one of them"
+            raise RuleError(message, "noise", code="no-effect")
+        if self.average_of is not None and self.exchange_of is not None:
+            message = f"average_of={self.average_of} and exchange_of={self.exchange_of} are given; give one of them"
+            raise RuleError(message, "exchange_of", code="average-and-exchange")
         return self
+
+    @property
+    def among_neighbours(self) -> int | None:
+        """The smallest number of neighbours whose features are averaged or exchanged, if any are."""
+        return self.average_of or self.exchange_of
 
 
 class Protection(ConfigSection):
@@ -147,13 +162,14 @@ class Protection(ConfigSection):
 
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
     """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
-    link, coordinates are displaced and the features of secondaries averaged over neighbours; elsewhere their features
-    have noise. Similarities have noise, and the coordinator is blind; a job by whose terms it cannot link blindly is
-    refused, unless it says `coordinator = "plain"`. Settings given explicitly take precedence."""
+    link, coordinates are displaced and neighbours exchange the features of secondaries; elsewhere their features
+    have noise. They are embedded by an autoencoder. Similarities have noise, and the coordinator is blind; a job by
+    whose terms it cannot link blindly is refused, unless it says `coordinator = "plain"`. Settings given explicitly
+    take precedence."""
 
     features: FeatureTerms | None = None
-    """Noise on the features of secondaries, drawn once per record, or averages over neighbours. Protects the features
-    from the primary, and does not weaken with the number of training steps."""
+    """Noise on the features of secondaries, drawn once per record, or averages over neighbours, or an exchange with
+    them. Protects the features from the primary, and does not weaken with the number of training steps."""
     activations: CutTerms | None = None
     """Clipping and noise for the activations that secondaries send. Protects their features from the primary."""
     gradients: CutTerms | Literal["none"] | None = None
@@ -315,7 +331,10 @@ class NetworkSettings(ConfigSection):
 
 
 class SecondaryTerms(ConfigSection):
-    """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise."""
+    """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise.
+
+    One that is aligned with another has a copy of its terms.
+    """
 
     k: Annotated[int, whole_number(1, 10_000)] = setting(example=20)
     """Number of partners per record of the primary; at most the number of records of the secondary. More partners add
@@ -349,8 +368,18 @@ class SecondaryTerms(ConfigSection):
     hide_rows: bool = False
     """Hide from the primary which partners repeat: it requests partners by link instead of by row. Requires noise on
     activations, and multiplies the traffic by up to K."""
+    explanations: bool = True
+    """Whether the primary may show this secondary's records in explanations of single predictions (`fedsim predict
+    --explain` and `--matches`, `fedsim serve`, report): similarity, weight and effect of each, under numbers that mean
+    nothing elsewhere. If not, they are left out. The primary computes explanations from what it receives for a
+    prediction anyway, so this is a promise of the primary that the secondary cannot check."""
     encoding: AgreedSchema = setting(alias="schema", title="a schema with version and fields")
     """The identifier columns and how they are encoded. Both parties use the same schema and key."""
+    aligned_with: PartyName | None = setting(None, example="rentals", title="the name of another secondary")
+    """Another secondary to whose rows those of this one correspond one to one, in the same order, as the owners of both
+    have agreed, for example by a key that only they share. Such a secondary is not linked: it has no identifiers and no
+    key, and answers for the rows to which the other one is linked. It has no other setting here but `explanations`. Not
+    possible with a blind coordinator, sealed labels, `hide_rows`, `average_of`, `exchange_of` or `start_from`."""
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
@@ -529,6 +558,29 @@ class Job(ConfigFile):
     ]
     """The parties whose records are the partners, by name, and how each is linked."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _copy_aligned_terms(cls, settings: Any) -> Any:
+        """Give a secondary that is aligned with another the terms of that one."""
+        named = settings.get("secondaries") if isinstance(settings, dict) else None
+        if not isinstance(named, dict):
+            return settings
+        copied = dict(named)
+        for name, own in named.items():
+            leader = own.get("aligned_with") if isinstance(own, dict) else None
+            if leader is None:
+                continue
+            terms = named.get(leader) if isinstance(leader, str) else None
+            if not isinstance(terms, dict) or "aligned_with" in terms:
+                message = f"'{str(leader)[:40]}' is not a linked secondary of this job; name one that has a schema"
+                raise RuleError(message, "secondaries", name, "aligned_with", code="unknown-alignment")
+            further = [key for key in own if key not in ALIGNED_SETTINGS]
+            if further:
+                message = f"the rows of '{name}' are linked by the terms of '{leader}'; remove {further[0]}"
+                raise RuleError(message, "secondaries", name, further[0], code="terms-of-aligned")
+            copied[name] = {key: term for key, term in terms.items() if key not in ALIGNED_SETTINGS} | own
+        return {**settings, "secondaries": copied}
+
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
         names = [party.name for party in self.parties]
@@ -570,11 +622,13 @@ class Job(ConfigFile):
         return self
 
     @model_validator(mode="after")
-    def _check_averages(self) -> Self:
-        averaged = self.protection.features is not None and self.protection.features.average_of is not None
-        for name, terms in self.secondaries.items() if averaged else ():
+    def _check_neighbours(self) -> Self:
+        features = self.protection.features
+        needed = features is not None and features.among_neighbours is not None
+        for name, terms in self.secondaries.items() if needed else ():
             if place_columns(terms.encoding) is None:
-                message = f"average_of needs latitude and longitude, which {name} is not linked by; use noise instead"
+                setting = "average_of" if features and features.average_of else "exchange_of"
+                message = f"{setting} needs latitude and longitude, which {name} is not linked by; use noise instead"
                 raise RuleError(message, "protection", "features", code="average-needs-places")
         return self
 
@@ -590,11 +644,36 @@ class Job(ConfigFile):
             changes["coordinator"], blind = "blind", True
         secondaries = {name: terms.with_protection_preset(blind=blind) for name, terms in self.secondaries.items()}
         if "features" not in self.protection.model_fields_set:
-            places = all(place_columns(terms.encoding) for terms in secondaries.values())
-            rule = {"average_of": PRESET_AVERAGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
+            places = all(place_columns(terms.encoding) and not terms.aligned_with for terms in secondaries.values())
+            rule = {"exchange_of": PRESET_EXCHANGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
             changes["features"] = FeatureTerms.model_validate(rule)
+        if "embedding" not in self.protection.model_fields_set and self.protection.sealed:
+            changes["embedding"] = PRESET_EMBEDDING
         protection = self.protection.model_copy(update=changes)
         return self.model_copy(update={"secondaries": secondaries, "protection": protection})
+
+    @model_validator(mode="after")
+    def _check_aligned(self) -> Self:
+        features = self.protection.features
+        conflicts = {
+            "aligned-and-blind": (self.protection.blind, "a blind coordinator, under which only '{}' knows the rows"),
+            "aligned-and-sealed-labels": (self.protection.sealed, "sealed labels"),
+            "aligned-and-start-from": (self.training.start_from, "training.start_from"),
+            "average-needs-places": (
+                features and features.among_neighbours,
+                "features.average_of or exchange_of, which need places of its own",
+            ),
+        }
+        for name, terms in self.secondaries.items():
+            if terms.aligned_with is None:
+                continue
+            hidden = {"aligned-and-hide-rows": (terms.hide_rows, "hide_rows of '{}', which shows no number of rows")}
+            for code, (found, what) in (conflicts | hidden).items():
+                if found:
+                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' under"
+                    message = f"{message} {what.format(terms.aligned_with)}; remove either"
+                    raise RuleError(message, "secondaries", name, "aligned_with", code=code)
+        return self
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Job:
@@ -604,13 +683,18 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
-        for terms in settings["secondaries"].values():
-            for name, usual in (("similarities", "record"), ("relative", False)):
-                if terms[name] == usual:
-                    del terms[name]
+        usual = {"similarities": "record", "relative": False, "explanations": True, "aligned_with": None}
+        for secondary, terms in settings["secondaries"].items():
+            settings["secondaries"][secondary] = {
+                name: term
+                for name, term in terms.items()
+                if not (name in usual and term == usual[name])
+                and (name in ALIGNED_SETTINGS or terms["aligned_with"] is None)
+            }
         features = settings["protection"]["features"]
-        if features is not None and features["average_of"] is None:
-            del features["average_of"]
+        for name in ("average_of", "exchange_of"):
+            if features is not None and features[name] is None:
+                del features[name]
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
                 del settings[section][name]
@@ -627,6 +711,21 @@ class Job(ConfigFile):
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def lists(self) -> dict[str, SecondaryTerms]:
+        """The secondaries that are linked, each with a list of partners of its own; aligned ones have none."""
+        return {name: terms for name, terms in self.secondaries.items() if terms.aligned_with is None}
+
+    def holders(self, partner_list: str) -> tuple[str, ...]:
+        """Return the secondaries that answer for the rows of a list: the linked one, then those aligned with it."""
+        aligned = (name for name, terms in self.secondaries.items() if terms.aligned_with == partner_list)
+        return partner_list, *aligned
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The secondaries whose records explanations must not show."""
+        return tuple(name for name, terms in self.secondaries.items() if not terms.explanations)
 
     def starts_from_earlier(self, secondary: str) -> bool:
         """Whether a secondary starts with the weights that it learnt in the job of ``start_from``."""

@@ -157,13 +157,18 @@ class Policy(ConfigSection):
     """Require `hide_rows`."""
     min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=2.0)
     """Smallest accepted noise on the features of secondaries, in standard deviations of each column. With
-    `min_average_of`, a job that meets either rule is accepted."""
+    `min_average_of` or `min_exchange_of`, a job that meets any of these rules is accepted."""
     min_average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Smallest accepted `features.average_of`. With `min_feature_noise`, a job that meets either rule is accepted."""
+    """Smallest accepted `features.average_of`."""
+    min_exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
+    """Smallest accepted `features.exchange_of`; `features.average_of` of that number is accepted too."""
     blind_coordinator: bool = False
     """Require `protection.coordinator = "blind"`."""
     sealed_labels: bool = False
     """Require sealed labels (`protection.gradients = "none"`)."""
+    explanations: bool = True
+    """Secondary only: accept jobs whose explanations of single predictions show its records. `false` requires
+    `explanations = false` for this secondary in the job, by which the primary promises to leave them out."""
     activations: CutRequirement | None = None
     """Required protection of the activations that secondaries send. Default: none."""
     gradients: CutRequirement | None = None
@@ -320,7 +325,7 @@ class LabelSettings(ConfigSection):
 
 
 class LinkageSettings(ConfigSection):
-    """The key for encoding identifiers."""
+    """The key for encoding identifiers; a secondary that is aligned with another needs none."""
 
     key: ConfigSecret = setting(example="linkage.key")
     """The linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
@@ -405,6 +410,7 @@ _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
     for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses", "max_repeated_epochs")
 }
+_NO_SECONDARY = "only a secondary can have its records left out of explanations; remove it"
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
@@ -415,6 +421,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
+        ("policy", "explanations"): _NO_SECONDARY,
         **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
@@ -422,6 +429,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("engine",): _NO_SEARCH,
         ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
+        ("policy", "explanations"): _NO_SECONDARY,
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
@@ -437,7 +445,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
 _REQUIRED: dict[Role, tuple[str, ...]] = {
     Role.COORDINATOR: (),
     Role.PRIMARY: ("data", "label", "linkage"),
-    Role.SECONDARY: ("data", "linkage"),
+    Role.SECONDARY: ("data",),  # and "linkage", unless it is aligned with another secondary of the job
 }
 
 
@@ -617,8 +625,12 @@ def require_membership(job: Job, party_file: PartyFile) -> None:
         same_role = [party.name for party in job.parties if party.role is party_file.role]
         expected = f"its {party_file.role} is {' or '.join(same_role)}; correct name or role in the party file"
         raise SettingError(f"{party_file.party} is not a party of job '{job.name}': {expected}", code="not-a-party")
+    linked = _linked_secondaries(job, party_file)
+    if linked and party_file.linkage is None:
+        message = f"{party_file.path}: {party_file.party} is linked and needs a key; add [linkage] key"
+        raise SettingError(message, code="no-linkage-key", party=str(party_file.party))
     where = f"{party_file.path}: identifiers"
-    agreed = {name: job.secondaries[name].encoding.columns for name in _linked_secondaries(job, party_file)}
+    agreed = {name: job.secondaries[name].encoding.columns for name in linked}
     for name, column in party_file.identifiers.items():
         if isinstance(column, dict):
             _check_known(name, agreed, where)
@@ -679,7 +691,9 @@ def columns_outside_policy(job: Job, party_file: PartyFile) -> list[str]:
 
 def _linked_secondaries(job: Job, party_file: PartyFile) -> list[str]:
     """Return the secondaries for whose linkage this party encodes identifiers."""
-    return {Role.PRIMARY: list(job.secondaries), Role.SECONDARY: [party_file.name]}.get(party_file.role, [])
+    if party_file.role is Role.SECONDARY:
+        return [name for name in job.lists if name == party_file.name]
+    return list(job.lists) if party_file.role is Role.PRIMARY else []
 
 
 def _feature_columns(

@@ -88,10 +88,11 @@ def _check_noise(terms: SecondaryTerms, policy: Policy, where: str) -> Violation
 
 def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
     policy, most = party_file.policy, party_file.policy.max_epsilon_per_km
-    for name, terms in job.secondaries.items():
-        if party_file.role is Role.SECONDARY and name != party_file.name:
-            continue  # a secondary is concerned by its own linkage only
-        where = "" if party_file.role is Role.SECONDARY else f" for secondary '{name}'"
+    secondary = party_file.role is Role.SECONDARY
+    for name, terms in (job.secondaries if secondary else job.lists).items():
+        if secondary and name != party_file.name:
+            continue  # a secondary is concerned by its own linkage only, or by that of the one it is aligned with
+        where = "" if secondary else f" for secondary '{name}'"
         yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
@@ -109,13 +110,24 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
             yield "max_epsilon_per_km", message
         if policy.hide_rows and not terms.hide_rows:
             yield "hide_rows", f"requires hide_rows{where}, but the job shows the primary which rows repeat"
+        if not policy.explanations and terms.explanations:
+            yield "explanations", "requires explanations = false, but explanations of the job show its records"
 
 
 def _check_features(policy: Policy, terms: FeatureTerms | None) -> Violations:
-    """Check noise on features and averages over neighbours; where a policy names both, either is enough."""
+    """Check noise on features and what neighbours share; where a policy names several rules, any is enough.
+
+    Averages disclose less than an exchange, so they meet its rule too.
+    """
     rules = (
         ("min_feature_noise", policy.min_feature_noise, (terms and terms.noise) or 0.0, "feature noise of at least"),
         ("min_average_of", policy.min_average_of, (terms and terms.average_of) or 1, "averages over at least"),
+        (
+            "min_exchange_of",
+            policy.min_exchange_of,
+            (terms and terms.among_neighbours) or 1,
+            "an exchange among at least",
+        ),
     )
     required = [(rule, least, has, text) for rule, least, has, text in rules if least is not None]
     if required and all(has < least for _, least, has, _ in required):
@@ -182,7 +194,9 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     missing, audit = audit_shortfall(job, party_file), party_file.policy.audit
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"
-        yield "audit", f"{required}, but {missing.message}; its owner must run `fedsim audit`"
+        linked = "remove audit from its policy, or agree on a job in which it is linked"
+        way_out = linked if is_aligned(job, party_file) else "its owner must run `fedsim audit`"
+        yield "audit", f"{required}, but {missing.message}; {way_out}"
 
 
 def _join(names: tuple[str, ...]) -> str:
@@ -206,6 +220,19 @@ def audit_command(job: Job, party_file: PartyFile) -> str:
     return shlex.join(["fedsim", "audit", str(job_path), *map(str, files)])
 
 
+def is_aligned(job: Job, party_file: PartyFile) -> bool:
+    """Whether a party is a secondary that is aligned with another, so that it has no linkage to audit."""
+    secondary = party_file.role is Role.SECONDARY and party_file.name in job.secondaries
+    return secondary and party_file.name not in job.lists
+
+
+def audit_advice(job: Job, party_file: PartyFile) -> str:
+    """Say how to audit a job for a party, or that nothing can."""
+    if is_aligned(job, party_file):
+        return "no audit attacks a secondary that is aligned with another"
+    return f"run {audit_command(job, party_file)}"
+
+
 def stored_audit(job: Job, party_file: PartyFile) -> dict[str, Any] | None:
     """Return the audit report of exactly this job on this party's own table, as JSON; None if there is none."""
     report = _read_audit(audit_path(job, party_file))
@@ -227,6 +254,8 @@ def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
     required = party_file.policy.audit
     if required is None:
         return None
+    if is_aligned(job, party_file):
+        return AuditShortfall("aligned", "no audit attacks a secondary that is aligned with another")
     report = stored_audit(job, party_file)
     if report is None:
         return AuditShortfall("missing", "has no audit report")

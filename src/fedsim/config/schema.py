@@ -151,9 +151,10 @@ def _matches(name: Sequence[str], parts: Sequence[str]) -> bool:
 
 def _settings_in(root: JsonSchema, section: JsonSchema, file: str, prefix: str, kind: str = "") -> Iterator[SettingDoc]:
     """Yield the settings of a section and of all sections in it."""
+    required = section.get("required") or next((part.get("required") for part in section.get("anyOf", ())), None) or ()
     for name, reference in section.get("properties", {}).items():
         setting, full = _resolve(root, reference), f"{prefix}{name}"
-        yield _setting_doc(full, file, setting, required=name in section.get("required", ()), kind=kind)
+        yield _setting_doc(full, file, setting, required=name in required, kind=kind)
         for part, part_kind in _sections(setting):
             yield from _settings_in(root, _resolve(root, part), file, f"{full}.", part_kind)
         named = setting.get("additionalProperties")

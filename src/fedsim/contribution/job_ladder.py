@@ -140,6 +140,16 @@ class ProtectedTrainer:
         return RungOutcome.of(train_with(rung.primary_data(arrays), lists, split, config))
 
 
+def refuse_aligned(job: Job) -> None:
+    """Raise ``SettingError`` for a job with secondaries that are aligned with others, which no rung trains."""
+    aligned = next((name for name in job.secondaries if name not in job.lists), None)
+    if aligned is not None:
+        message = (
+            f"'{aligned}' of job '{job.name}' is aligned with another secondary, which cannot be compared or tuned"
+        )
+        raise SettingError(f"{message}; use a job without it", code="aligned-not-compared", secondary=aligned)
+
+
 @dataclass(frozen=True, eq=False)
 class JobCases:
     """The tables of a job as arrays for every split and seed.
@@ -160,6 +170,7 @@ class JobCases:
         cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "", *, as_in_job: bool = False
     ) -> JobCases:
         """Read the tables of all parties but the coordinator."""
+        refuse_aligned(job)
         tables = {file.party: PartyData.read(job, file) for file in files if file.role is not Role.COORDINATOR}
         missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
         if missing:
@@ -274,6 +285,7 @@ def train_remote_ladder(
     report: Callable[[str], None],
 ) -> Ladder:
     """Train the ladder of a trained job with the secondaries at their own sites."""
+    refuse_aligned(context.job)
     context.connection.serves_predictions = True
     torch.set_num_threads(context.job.training.threads)
     table = PartyData.read(context.job, context.party_file, approved=True)
@@ -357,7 +369,7 @@ class RemoteTrainer:
         while True:
             try:
                 remote = RemoteSecondary(self.peers[name].session(), form, folder=self.context.folder)
-                found = fetch_embedded(remote, Neighbours(links.partner, links.vectors))
+                found = fetch_embedded([remote], Neighbours(links.partner, links.vectors))
             except PeerRestarted as restarted:
                 log.warning("%s; its embedding is requested again", restarted)
             else:

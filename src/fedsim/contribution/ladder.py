@@ -730,12 +730,17 @@ class TrainedCase:
             if rung.key in (*WITHOUT_PARTNER, *WITH_PARTNER):
                 self._lengthen(rung)
 
+    def choose_ends(self) -> dict[str, Rung]:
+        """Return the rungs that stand for the primary alone and with the partner, which need no further training."""
+        return {ALONE: self._choose(WITHOUT_PARTNER), TOGETHER: self._choose(WITH_PARTNER)}
+
     def choose_sides(self) -> dict[str, Rung]:
         """Return the rungs that stand for the four sides."""
-        alone, together = self._choose(WITHOUT_PARTNER), self._choose(WITH_PARTNER)
+        ends = self.choose_ends()
         has_plain = any(rung.key in WITHOUT_IDENTIFIERS for rung in self.rungs)
-        plain = self._choose(WITHOUT_IDENTIFIERS) if has_plain else alone
-        return {PLAIN: plain, ALONE: alone, PLACEBO: self._placebo_of(together), TOGETHER: together}
+        plain = self._choose(WITHOUT_IDENTIFIERS) if has_plain else ends[ALONE]
+        placebo = self._placebo_of(ends[TOGETHER])
+        return {PLAIN: plain, ALONE: ends[ALONE], PLACEBO: placebo, TOGETHER: ends[TOGETHER]}
 
     def key_of(self, rung: Rung) -> dict[str, Any]:
         """Return what identifies the result of a rung."""

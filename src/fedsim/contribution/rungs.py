@@ -110,6 +110,7 @@ class SplitArrays:
 
 PARTNERS = ("real", "placebo", "shuffled")
 INPUTS = ("features", "identifiers", "embedded", "secondary", "linked")
+PARTNER_INPUTS = ("embedded", "secondary", "linked")  # something of a partner, even for a method without partners
 BOOSTED_TREES, STACKED = "trees", "stacked"
 
 
@@ -227,7 +228,7 @@ class Rung:
     @property
     def needs_no_partner(self) -> bool:
         """Whether it uses nothing of any partner."""
-        return self.partners is methods.PartnerRequirement.NONE and self.inputs not in ("secondary", "linked")
+        return self.partners is methods.PartnerRequirement.NONE and self.inputs not in PARTNER_INPUTS
 
     @property
     def partners(self) -> methods.PartnerRequirement:

@@ -105,13 +105,28 @@ class Rivals:
         typical = np.empty(shape)
         for column in range(partner.shape[1]):  # one column at a time, to hold few rivals in memory
             rows = partner[:, column]
-            left_out = self.record[rows] == own  # (n, R)
-            left_out[:, -1] |= ~left_out.any(axis=1)  # the furthest, if the record is not among them
-            similarity = np.where(left_out[:, :, None], np.nan, self.similarity[rows])  # (n, R, F)
-            count = (~np.isnan(similarity)).sum(axis=1)
-            mean = np.nansum(similarity, axis=1) / np.maximum(count, 1)
-            typical[:, column] = np.where(count > 0, np.maximum(mean, MIN_RIVAL_SIMILARITY), 1.0)
+            typical[:, column] = _mean_of_rivals(self.record[rows] == own, self.similarity[rows])
         return typical
+
+    def typical_of_all(self, queries: EncodedTable) -> Floats:
+        """Return the same for every pair of a query and a candidate, (n, m, F)."""
+        if self.record.shape[1] == 1:
+            return np.ones((len(queries), len(self.record), self.similarity.shape[2]))
+        return np.stack([_mean_of_rivals(self.record == own, self.similarity) for own in filter_digests(queries)])
+
+    def of_candidates(self, rows: Integers) -> Rivals:
+        """Return the rivals of some candidates."""
+        return Rivals(self.record[rows], self.similarity[rows])
+
+
+def _mean_of_rivals(is_own: Flags, similarity: Floats) -> Floats:
+    """Return the mean similarity to all rivals but the record itself, (n, R) and (n, R, F) -> (n, F)."""
+    left_out = is_own.copy()
+    left_out[:, -1] |= ~is_own.any(axis=1)  # the furthest, if the record is not among them
+    others = np.where(left_out[:, :, None], np.nan, similarity)  # (n, R, F)
+    count = (~np.isnan(others)).sum(axis=1)
+    mean = np.nansum(others, axis=1) / np.maximum(count, 1)
+    return np.where(count > 0, np.maximum(mean, MIN_RIVAL_SIMILARITY), 1.0)
 
 
 @dataclass(frozen=True, eq=False)

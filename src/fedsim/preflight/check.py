@@ -360,7 +360,8 @@ def check_policy(case: table.PartyInJob) -> Iterator[CheckFinding]:
     violations = policy.policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
     for violation in violations:
         change = f"agree on another job, or change [policy] in {case.own.path}"
-        fix = policy.audit_command(case.job, case.own) if violation.rule == "audit" else change
+        audit = violation.rule == "audit" and not policy.is_aligned(case.job, case.own)
+        fix = policy.audit_command(case.job, case.own) if audit else change
         yield failure("policy", violation.message, fix, code=violation.rule)
     columns = party_file.columns_outside_policy(case.job, case.own)
     if columns:
@@ -395,7 +396,7 @@ def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
         key = Key.read(own.linkage.key)
     except FedSimError:
         return {}
-    linked = [name for name in job.secondaries if name == own.name or own.role is Role.PRIMARY]
+    linked = [name for name in job.lists if name == own.name or own.role is Role.PRIMARY]
     return {name: job.secondaries[name].encoding.fingerprint(key)[:FINGERPRINT_DIGITS] for name in linked}
 
 
@@ -628,9 +629,26 @@ def check_job(
     members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
     if job and len(members) > 1:
         checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
-        sections.append(CheckSection("together", tuple(run_checks(checks, (job, members)))))
+        together = [*run_checks(checks, (job, members)), *check_aligned(job, n_records)]
+        sections.append(CheckSection("together", tuple(together)))
     # The size of a table that should be here but cannot be read is not worth guessing.
     return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
+
+
+def check_aligned(job: Job, n_records: dict[str, int]) -> Iterator[CheckFinding]:
+    """Check that aligned secondaries have as many records as the one that is linked, where both tables are here."""
+    for name, terms in job.secondaries.items():
+        leader = terms.aligned_with
+        if leader is None or not {name, leader} <= n_records.keys():
+            continue
+        if n_records[name] != n_records[leader]:
+            result = (
+                f"{name} has {n_records[name]:,} records, but it is aligned with {leader}, of {n_records[leader]:,}"
+            )
+            fix = "give both tables the same records in the same order"
+            yield failure("aligned", result, fix, code="aligned-sizes")
+        else:
+            yield info("aligned", f"{name} and {leader} have the same number of records; nothing checks their order")
 
 
 def _check_party(

@@ -115,6 +115,7 @@ class LinkListSizes:
     similarities: int = 1  # of a pair
     metric: str = "hamming"
     blind: bool = False
+    aligned: bool = False  # with another secondary, whose links it uses
 
     @property
     def vector_bytes(self) -> int:
@@ -233,6 +234,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             similarities=max(1, len(terms.field_bytes)),
             metric=terms.metric,
             blind=job.protection.blind,
+            aligned=terms.aligned_with is not None,
         )
         for name, terms in job.secondaries.items()
     )
@@ -265,7 +267,7 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         The network connection between the parties.
     """
     linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
-    filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists)
+    filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists if not each.aligned)
     # Lists are linked one after the other, so that only the largest one is in memory.
     pairs = max(partners.records * partners.k for partners in work.lists)
     memory = FILTER_COPIES * filters + PAIR_BYTES * pairs
@@ -308,6 +310,8 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     >>> linkage_bytes(sizes)  # measured: 642.9 MB
     642560000
     """
+    if partners.aligned:  # the row order alone
+        return ROW_BYTES * partners.candidates + 2 * FRAME_BYTES
     if partners.blind:  # vectors once, and for every pair a correction and two shares
         vectors = (partners.records + partners.candidates) * partners.vector_bytes
         answers = partners.records * partners.k * (ROW_BYTES + min(8, 2 * partners.ring_bytes))
@@ -324,6 +328,8 @@ def linkage_seconds(partners: LinkListSizes) -> float:
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
+    if partners.aligned:
+        return 0.0
     if partners.blind:
         products = 0 if partners.metric == "position" else BLIND_PRODUCTS[partners.ring_bytes] * partners.n_bits
         per_pair = BLIND_PAIR_SECONDS + 2 * products / BLIND_OPERATIONS_PER_SECOND
@@ -448,11 +454,12 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
     """Return the disk space that each party needs, by name."""
     need = dict.fromkeys((party.name for party in job.parties), 0)
     for partners in work.lists:
-        links = 8 * partners.records * partners.k
-        candidates = partners.candidates * (partners.filter_bytes + ROW_BYTES)
+        links = 0 if partners.aligned else 8 * partners.records * partners.k
+        filters = 0 if partners.aligned else partners.filter_bytes
+        candidates = partners.candidates * (filters + ROW_BYTES)
         masked = partners.candidates * partners.vector_bytes if partners.blind else 0
         need[job.coordinator.name] += masked if partners.blind else links + candidates
-        need[job.primary.name] += links + partners.records * partners.filter_bytes + masked
+        need[job.primary.name] += links + partners.records * filters + masked
         weights = secondary_weights(work.sizes, partners)
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * weights
     need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * work.members * member_weights(work)

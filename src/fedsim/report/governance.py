@@ -206,6 +206,10 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
             )
             encoded = f"{disclosure.BLIND_SHARES}; a random name for each record"
             offered = f"{disclosure.BLIND_SHARES}{spread}"
+        if terms.aligned_with is not None:  # it is not linked itself
+            order = f"secret order of the linked rows of {terms.aligned_with}, which are also its own"
+            flows += [(coordinator, one, order), (primary, one, asked), (one, primary, sent)]
+            continue
         flows += [
             (primary, coordinator, encoded),
             (one, coordinator, offered),
@@ -389,7 +393,7 @@ def open_questions(job: Job, parties: Sequence[PartyEvidence]) -> Iterator[str]:
         if one.approval is None and job.hash not in one.own.policy.approve:
             yield f"{one.name}: has its owner approved this job? No approval is stored."
         if one.own.data is not None and one.audit is None:
-            yield f"{one.name}: what can be inferred? Run {policy.audit_command(job, one.own)}"
+            yield f"{one.name}: what can be inferred? No audit is stored; {policy.audit_advice(job, one.own)}."
         if one.log_fault:
             yield f"{one.name}: why is its audit log damaged ({one.log_fault})?"
         if not one.ledger:

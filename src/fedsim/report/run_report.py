@@ -89,7 +89,10 @@ def _contribution(run: FinishedRun) -> str:
 def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> str:
     """Return a self-contained HTML page."""
     record, (part, metrics) = run.record, run.record.judged
-    partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
+    partners = ", ".join(
+        f"{' and '.join(run.job.holders(name))} ({terms.k} partner records each)"
+        for name, terms in run.job.lists.items()
+    )
     lead = f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} "
     lead += f"with {partners}, linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
     n_records = record.table.test if part == "test" else record.table.validation
@@ -295,7 +298,10 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
     )
     note = "How much higher the prediction is than with the column's median, or its most frequent category, instead."
     own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
-    return PageSection("examples", title, (EXAMPLES_NOTE,), tuple(drawn), own)
+    notes = [EXAMPLES_NOTE]
+    if withheld := ", ".join(examples[0].explanation.withheld):
+        notes.append(f"{withheld}: left out, because the job has explanations = false there.")
+    return PageSection("examples", title, tuple(notes), tuple(drawn), own)
 
 
 def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
@@ -304,7 +310,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
     A report is passed on, so the places are blurred as the job blurs them for other parties.
     """
     frame, figures = read_primary_table(run, own), []
-    for name, terms in run.job.secondaries.items():
+    for name, terms in run.job.lists.items():
         columns = party_file.identifier_columns(run.job, own, name)
         axes = coordinate_columns(list(columns))
         if axes:
@@ -409,7 +415,23 @@ def _predictions(run: FinishedRun) -> PageSection:
         figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
     groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
-    return PageSection("predictions", title, warnings, (*drawn, *groups), tuple(absence_tables(run)))
+    tables = (*calibration_tables(run.record), *absence_tables(run))
+    return PageSection("predictions", title, warnings, (*drawn, *groups), tables)
+
+
+def calibration_tables(record: RunRecord) -> Iterator[PageTable]:
+    """Show what calibration on the validation records changed, if the label is a class."""
+    if not record.calibration:
+        return
+    rows = tuple(
+        (one.of, one.part, f"{one.temperature:.3g}", *map(format_number, one.log_loss), *map(format_percent, one.gap))
+        for one in record.calibration
+    )
+    figures = ("log loss before", "log loss after", "gap before", "gap after")
+    head = ("probabilities of", "records", "temperature", *figures)
+    note = "Log-odds are divided by the temperature with the smallest log loss on the validation records; the test "
+    note += "records show what it is worth. The gap is that between confidence and accuracy. Predicted classes stay."
+    yield PageTable("Calibration of probabilities", head, rows, note)
 
 
 def absence_tables(run: FinishedRun) -> Iterator[PageTable]:
@@ -472,6 +494,13 @@ INFERRED_FROM = {
     AttackKind.COMPLETION: "gradients at the cut layer",
     AttackKind.ROW_COUNTS: "partner records of a record",
 }
+# What this job does not reveal by itself: checks of the build, and what other jobs or requests would add.
+NOT_OF_THIS_JOB = (
+    AttackKind.BUILD_CHECK,
+    AttackKind.REPEATED_LINKS,
+    AttackKind.REPEATED_FEATURES,
+    AttackKind.PROBING,
+)
 IDENTIFIERS_OF = {Victim.PRIMARY: "identifiers of the primary", Victim.SECONDARY: "identifiers of a secondary"}
 
 
@@ -482,7 +511,7 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     """
     hidden = any(terms.hide_rows for terms in job.secondaries.values())
     numbers = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
-    noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
+    noise = {name: disclosure.describe_noise(terms) for name, terms in job.lists.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
 
@@ -530,7 +559,7 @@ def _inferred(audit: Mapping[str, Any] | None, *, blind: bool) -> dict[tuple[str
     for attack in sorted(audit["findings"] if audit else (), key=lambda attack: attack["leak"]):
         kind = AttackKind(attack["kind"])
         row = INFERRED_FROM.get(kind, "distances" if blind else IDENTIFIERS_OF[Victim(attack["victim"])])
-        if kind is not AttackKind.BUILD_CHECK and audit and attack["leak"] > audit["limit"]:
+        if kind not in NOT_OF_THIS_JOB and audit and attack["leak"] > audit["limit"]:
             score = f"{attack['measure']} {format_number(attack['score']['value'])}"
             found[row, Adversary(attack["adversary"])] = f"; reveals {attack['learns']} ({attack['attack']}: {score})"
     return found
@@ -622,6 +651,7 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
             "digest": record.table.digest,
         },
         "metrics": record.metrics,
+        "calibration": [vars(one) for one in record.calibration],
         "worst_groups": [vars(group) for group in sorted(run.groups, key=lambda group: -group.error)[:MAX_GROUPS]],
         "worth": None if run.ladder is None else run.ladder.worth,
         "privacy": dict(disclosure.summarise_settings(run.job)),

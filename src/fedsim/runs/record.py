@@ -111,6 +111,21 @@ class TreeSummary:
 
 
 @dataclass(frozen=True)
+class CalibrationSummary:
+    """How one temperature, fitted on the validation records, changes the probabilities of a part of the records.
+
+    ``of`` is ``network``, or ``network and trees`` for what both predict together. ``log_loss`` and ``gap``, the mean
+    difference between confidence and accuracy, are each before and after.
+    """
+
+    of: str
+    part: str
+    temperature: float
+    log_loss: tuple[float, float]
+    gap: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class GroupError:
     """The test error of one group of records.
 
@@ -160,6 +175,7 @@ class RunRecord:
     explained: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
     absence: list[AbsenceMetrics] = field(default_factory=list)  # only if the job was trained with party dropout
     trees: TreeSummary | None = None  # only of methods with trees; missing in earlier releases
+    calibration: list[CalibrationSummary] = field(default_factory=list)  # of classes; missing in earlier releases
 
     @property
     def task(self) -> str:

@@ -32,7 +32,7 @@ from fedsim.runtime.primary import TREES_MODEL, training_config
 from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.training import Model, NeighbourList
-from fedsim.training.data import MAX_LABEL, LogTarget, NumericTarget, Target
+from fedsim.training.data import LEAST_PROBABILITY, MAX_LABEL, ClassTarget, LogTarget, NumericTarget, Target
 from fedsim.types import AnyArray
 from fedsim.version import VERSION
 
@@ -75,7 +75,10 @@ def decode(target: Target, prediction: Tensor) -> Tensor:
         return decode(target.inner, prediction).clamp(-limit, limit).exp()
     if isinstance(target, NumericTarget):
         return target.shift + target.scale * prediction[:, 0]
-    return torch.cat([1 - prediction, prediction], dim=1) if prediction.shape[1] == 1 else prediction
+    every = torch.cat([1 - prediction, prediction], dim=1) if prediction.shape[1] == 1 else prediction
+    if not isinstance(target, ClassTarget) or target.temperature == 1.0:
+        return every
+    return (every.clamp_min(LEAST_PROBABILITY).log() / target.temperature).softmax(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +96,9 @@ class PrimaryNetwork:
         """Load the primary's network from its run folder."""
         record = read_run_record(folder)
         job = Job.from_dict(record.job)
+        if len(job.lists) < len(job.secondaries):
+            message = f"job '{job.name}' has secondaries that are aligned with others, which cannot be exported"
+            raise SettingError(f"{message}; use a job without them", code="aligned-not-exported")
         store, lists = RunStore(folder, job), []
         trained = TrainedPrimary.load(store, TRAINED_MODEL)
         for name, terms in job.secondaries.items():

@@ -165,8 +165,8 @@ class PartyData:
 
     def groups(self) -> Integers:
         """Return a number per record, the same where no secondary's linkage can tell them apart."""
-        written = [self.identifiers(name) for name in self.job.secondaries]
-        normalised = [self.normalised_identifiers(name) for name in self.job.secondaries]
+        written = [self.identifiers(name) for name in self.job.lists]
+        normalised = [self.normalised_identifiers(name) for name in self.job.lists]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
     def encode(self, secondary: str, folder: Path, fit: Mapping[str, Any] | None = None) -> EncodedTable:
@@ -192,7 +192,7 @@ class PartyData:
     def blurred_places(self, secondary: str, secret: bytes) -> Floats | None:
         """Return latitude and longitude as they are encoded for one list, (n, 2), if these link."""
         columns = place_columns(self.job.secondaries[secondary].encoding)
-        if columns is None:
+        if columns is None or secondary not in self.columns.identifiers:  # it is aligned with another
             return None
         return read_number_columns(self.blurred_identifiers(secondary, secret), columns, self.source)
 
@@ -482,13 +482,15 @@ def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: b
 def protect_features(
     features: layers.Features, places: Floats | None, job: Job, secret: bytes, table: str
 ) -> layers.Features:
-    """Average features over neighbours and add noise by a given secret, as the job requires.
+    """Average features over neighbours or exchange them, and add noise, by a given secret and as the job requires.
 
     ``places`` are those that were encoded: groups by unblurred places would reveal more of them than blurring permits.
     """
     terms = job.protection.features
     if terms is not None and terms.average_of is not None and places is not None:
         features = average_features(features, places, terms.average_of)
+    if terms is not None and terms.exchange_of is not None and places is not None:
+        features = exchange_features(features, places, terms.exchange_of, secret, table=table)
     if terms is None or terms.noise is None:
         return features
     return add_feature_noise(features, terms.noise, secret, table=table)
@@ -497,17 +499,35 @@ def protect_features(
 def average_features(features: layers.Features, places: Floats, size: int) -> layers.Features:
     """Average features over at least ``size`` neighbours."""
     mechanism = mechanisms.AveragedFeatures(size)
-    if len(features) < mechanism.size:
-        message = f"{len(features)} records, but average_of={mechanism.size}; use more records or a smaller number"
-        raise SettingError(message, code="too-few-records", limit=mechanism.size)
-    # A degree of longitude is shorter than one of latitude; groups should be round.
-    group = mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
+    group = _group_neighbours(mechanism, places)
     return replace(
         features,
         numbers=mechanism.average(features.numbers, group).astype(np.float32),
         codes=mechanism.most_common(features.codes, features.cardinalities, group),
         spread=features.many_valued,
     )
+
+
+def exchange_features(
+    features: layers.Features, places: Floats, size: int, secret: bytes, *, table: str
+) -> layers.Features:
+    """Exchange features among at least ``size`` neighbours by a given secret; another table draws anew."""
+    mechanism = mechanisms.ExchangedFeatures(size)
+    group = _group_neighbours(mechanism, places)
+    key = keyed_prng.derive_subkey(secret, f"features exchanged by {size} of {table}", keyed_prng.BLOCK_KEY_BYTES)
+    blocks = np.zeros((len(features), 2), keyed_prng.WORD_DTYPE)
+    blocks[:, 0] = np.arange(len(features), dtype=np.uint64)
+    uniforms = _uniform_from_words(keyed_prng.random_words(key, blocks))
+    return replace(features.take(mechanism.sources(group, uniforms)), spread=features.many_valued)
+
+
+def _group_neighbours(mechanism: mechanisms.NeighbourGroups, places: Floats) -> Integers:
+    if len(places) < mechanism.size:
+        groups = f"groups of {mechanism.size} neighbours"
+        message = f"{len(places)} records are too few for {groups}; use more records or smaller groups"
+        raise SettingError(message, code="too-few-records", limit=mechanism.size)
+    # A degree of longitude is shorter than one of latitude; groups should be round.
+    return mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
 
 
 def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:

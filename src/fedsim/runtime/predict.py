@@ -60,7 +60,7 @@ class Predictions:
     intervals: Floats | None = None
     away: tuple[str, ...] = ()
     reason: str = ""  # why the solo model was used
-    matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate
+    matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate, if the job shows its records
     explanations: tuple[Explanation, ...] = ()  # of every record, if requested
 
 
@@ -248,7 +248,7 @@ class Predictor:
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
         store = RunStore(self.context.folder, job)
-        return features, {name: store.encode_new(data, name) for name in job.secondaries}
+        return features, {name: store.encode_new(data, name) for name in job.lists}
 
     def _predict_together(
         self, features: Features, names: Floats32, encoded: Mapping[str, EncodedTable], *, explained: bool
@@ -258,24 +258,28 @@ class Predictor:
                 embedded: Sequence[EmbeddedPartners | None]
                 if self.context.job.protection.sealed:
                     model, lists, away, embedded = self._sealed_model(encoded)
+                    missing = away
                 else:
                     away = self._wait_for_secondaries()
+                    missing = self._missing_lists(away)
                     model = self._current_model(away)
-                    lists = [self._neighbours(name, table, away) for name, table in encoded.items()]
-                    embedded = self._embedded(lists, away)
+                    lists = [self._neighbours(name, table, missing) for name, table in encoded.items()]
+                    embedded = self._embedded(lists, missing)
                 method, columns = self.context.job.training.method, TreeColumns.none(len(features))
                 if self._trees is not None:
                     columns = self._trees.columns(TreeInputs(names, embedded))
-                combine = self._trained.combine(self._trees, away)
+                combine = self._trained.combine(self._trees, missing)
                 if explained:
                     found = self._trained.explain(model, features, lists, method, combine, columns)
                 else:
                     predicted = combine(*model.predict_with_intervals(features, lists), features, columns)
                     found = self._trained.predictions(*predicted, method)
-                matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in away)
+                job = self.context.job
+                hidden = {*missing, *(name for name in job.lists if set(job.holders(name)) & set(job.withheld))}
+                matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in hidden)
                 reason = f"predicted without {', '.join(away)}" if away else ""
                 for name, one in zip(encoded, lists, strict=True):
-                    if self._drift and name not in away:
+                    if self._drift and name not in missing:
                         self._drift.add_similarity(
                             name, mean_similarity(one.similarity[:, :1].astype(np.float32))[:, 0]
                         )
@@ -314,19 +318,28 @@ class Predictor:
         terms = self.context.job.secondaries[name].linkage
         return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
 
-    def _neighbours(self, name: str, encoded: EncodedTable, away: Sequence[str]) -> Neighbours:
-        if name in away:
+    def _missing_lists(self, away: Sequence[str]) -> tuple[str, ...]:
+        """Return the lists of partners of which a holder is away."""
+        job = self.context.job
+        return tuple(name for name in job.lists if any(holder in away for holder in job.holders(name)))
+
+    def _neighbours(self, name: str, encoded: EncodedTable, missing: Sequence[str]) -> Neighbours:
+        if name in missing:
             return self._absent_list(name, len(encoded))
         found = self._new_partners(name, encoded)
-        self._remotes[name].use_partners(found)
+        for holder in self.context.job.holders(name):
+            self._remotes[holder].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
-    def _embedded(self, lists: Sequence[Neighbours], away: Sequence[str]) -> list[EmbeddedPartners | None]:
-        """Request what the trees see of the partners of new records; None for a secondary that is away."""
+    def _embedded(self, lists: Sequence[Neighbours], missing: Sequence[str]) -> list[EmbeddedPartners | None]:
+        """Request what the trees see of the partners of new records; None for a list that is missing."""
         if self._trees is None or not self._trees.pools:
             return []
-        named = zip(self.context.job.secondaries, lists, strict=True)
-        return [None if name in away else sealed_labels.fetch_embedded(self._remotes[name], one) for name, one in named]
+        found: list[EmbeddedPartners | None] = []
+        for name, one in zip(self.context.job.lists, lists, strict=True):
+            remotes = [] if name in missing else [self._remotes[holder] for holder in self.context.job.holders(name)]
+            found.append(sealed_labels.fetch_embedded(remotes, one) if remotes else None)
+        return found
 
     def _absent(self, name: str) -> secondary_model.Secondary:
         job = self.context.job
@@ -386,16 +399,20 @@ class Predictor:
     def _current_model(self, away: Sequence[str]) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""
         job, peers = self.context.job, zip(self.context.secondaries, self._secondaries, strict=True)
-        sessions = [None if party.name in away else peer.session() for party, peer in peers]
+        by_name = {party.name: None if party.name in away else peer.session() for party, peer in peers}
+        sessions, missing = list(by_name.values()), self._missing_lists(away)
         if self._model is None or self._model[0] != sessions:
             form = cut_layer.wire_format(job.training.wire, job.protection.activations)
             neighbours = []
-            for (name, terms), session in zip(job.secondaries.items(), sessions, strict=True):
-                holder = self._absent(name)
-                if session is not None:
-                    holder = self._remotes[name] = RemoteSecondary(session, form, predicting=True)
+            for name, terms in job.lists.items():
+                holders = []
+                for holder in job.holders(name):
+                    session, one = by_name[holder], self._absent(holder)
+                    if session is not None and name not in missing:
+                        one = self._remotes[holder] = RemoteSecondary(session, form, predicting=True)
+                    holders.append(one)
                 shape = Neighbours.without_records(terms.k, max(1, len(terms.field_bytes)))
-                neighbours.append(NeighbourList(shape, (holder,)))
+                neighbours.append(NeighbourList(shape, tuple(holders)))
             self._model = sessions, self._trained.model(self.context.job, self.context.party_file.name, neighbours)
         return self._model[1]
 

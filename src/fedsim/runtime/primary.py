@@ -48,13 +48,17 @@ from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedTrees, TreeInputs
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import (
+    ClassTarget,
     LabelScaler,
     LogLabel,
     LogTarget,
     Metrics,
     as_features,
+    calibration_error,
+    classification_metrics,
     half_widths,
     interval_stretch,
+    scale_probabilities,
     target_state,
 )
 from fedsim.training.hooks import tracking_hook
@@ -130,6 +134,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     lists = {
         party: _load_or_fetch_links(context, (coordinator, peers[party]), table, party, prepared.split)
         for party in context.secondaries
+        if party.name in context.job.lists
     }
     for party, found in lists.items():
         quantiles = np.quantile(mean_similarity(found.vectors[:, :1]), QUANTILES).tolist()
@@ -138,12 +143,15 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     train = _train_sealed if context.job.protection.sealed else _train
     hooks = (*hooks, RunProgressHook(context.progress))
     trained = train(context, starting, lists, peers, hooks)
+    network = trained.result
     if METHODS.detail(context.job.training.method, "trees"):
         trained = _add_trees(store, table, prepared, trained)
     result, trees, links = trained.result, trained.trees, {party.name: one for party, one in lists.items()}
-    typical = typical_inputs(prepared, trained.records, trained.mean_names)
+    typical = typical_inputs(prepared, trained.records, trained.mean_names, context.job.withheld)
     gates = summarise_gates(result.model, prepared, trained.records, typical, trees)
-    completed = CompletedTraining(context.job, table, prepared, links, result, gates, summarise_trees(trained))
+    calibration = summarise_calibration(prepared, network, trained)
+    summary = summarise_trees(trained)
+    completed = CompletedTraining(context.job, table, prepared, links, result, gates, summary, calibration)
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
@@ -186,7 +194,8 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
             "seed": settings["seed"],
             "task": settings["task"],
             "training": {name: settings["training"].get(name) for name in ("preset", "method", "members", "width")},
-            "secondaries": secondaries,
+            # An owner may change its mind about explanations.
+            "secondaries": {name: {**terms, "explanations": None} for name, terms in secondaries.items()},
             "table": [digest, features],
         }
         for settings, secondaries, digest, features in (
@@ -309,7 +318,11 @@ def _train(
                 party: RemoteSecondary(peer.session(), form, noise=noise, device=device, folder=context.folder)
                 for party, peer in peers.items()
             }
-            neighbours = [training.NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
+            by_list = {
+                party: tuple(remotes[Party(Role.SECONDARY, name)] for name in job.holders(party.name))
+                for party in inputs
+            }
+            neighbours = [training.NeighbourList(links, by_list[party]) for party, links in inputs.items()]
             result = training.train_with(
                 prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
             )
@@ -317,7 +330,7 @@ def _train(
             records, calibration = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
             embedded = []
             if job.sends_embedding:
-                embedded = [sealed_labels.fetch_embedded(remotes[party], links) for party, links in inputs.items()]
+                embedded = [sealed_labels.fetch_embedded(by_list[party], links) for party, links in inputs.items()]
             for remote in remotes.values():
                 remote.finish()
         except PeerRestarted as restarted:
@@ -403,8 +416,32 @@ def summarise_trees(trained: TrainedModel) -> record.TreeSummary:
     """Return the weight of the trees and what they see."""
     if trained.trees is None:
         return record.TreeSummary(0.0)
-    partners = [holders[0].name for holders in trained.result.model.groups] if trained.trees.pools else []
+    groups = trained.result.model.groups if trained.trees.pools else ()
+    partners = [holder.name for holders in groups for holder in holders]
     return record.TreeSummary(round(1.0 - trained.trees.weight, 6), list(trained.mean_names), partners)
+
+
+def summarise_calibration(
+    prepared: PreparedPrimary, network: training.TrainingResult, trained: TrainedModel
+) -> list[record.CalibrationSummary]:
+    """Return what calibration changed: of the network, and with trees beside it of both together; none for numbers."""
+    target = network.model.target
+    if not isinstance(target, ClassTarget):
+        return []
+    steps = [("network", network.predictions, target.temperature)]
+    if trained.trees is not None:
+        steps.append(("network and trees", trained.result.predictions, trained.trees.temperature))
+    found = []
+    for name, predictions, temperature in steps:
+        for part, rows in (("validation", prepared.split.validation), ("test", prepared.split.test)):
+            if not len(rows):
+                continue
+            classes = target.columns_of(prepared.data.labels[rows])
+            both = scale_probabilities(predictions[part], 1.0 / temperature), predictions[part]
+            before, after = (classification_metrics(one, classes)["log_loss"] for one in both)
+            gaps = calibration_error(both[0], classes), calibration_error(both[1], classes)
+            found.append(record.CalibrationSummary(name, part, temperature, (before, after), gaps))
+    return found
 
 
 def _save_model(
@@ -504,14 +541,15 @@ def typical_inputs(
     prepared: PreparedPrimary,
     records: explain.LinkedRecords | None = None,
     names: Mapping[str, Sequence[float]] | None = None,
+    withheld: Sequence[str] = (),
 ) -> explain.TypicalInputs:
     """Return what predictions are compared with.
 
     ``records`` have the partners of which the average is taken, ``names`` are mean counts of the trigrams that trees
-    see.
+    see, ``withheld`` the secondaries whose records explanations must not show.
     """
     sent = () if records is None else explain.average_sent(records)
-    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places, names or {})
+    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places, names or {}, tuple(withheld))
 
 
 def explain_examples(
@@ -525,7 +563,10 @@ def explain_examples(
     rows = explained_rows(prepared.split)
     if not records.lists or not len(rows):
         return []
-    best = records.lists[0].similarity.nanmean(dim=2).amax(dim=1).cpu().numpy()
+    best = np.zeros(len(rows))
+    for one in records.lists[::-1]:  # the first list counts, of those that may be shown
+        if not any(holder.name in typical.withheld for holder in one.holders):
+            best = one.similarity.nanmean(dim=2).amax(dim=1).cpu().numpy()
     order = np.argsort(-best, kind="stable")
     places = order[np.unique(np.linspace(0, len(order) - 1, N_EXAMPLES).round().astype(np.int64))]
     combine, classes = None if trees is None else trees.combine, prepared.classes
@@ -610,7 +651,7 @@ def measure_absence(
         values, _ = explain.predict_records(model, left)
         if trees is not None:
             values, _ = trees.combine(values, None, left.features, left.columns)
-        away = None if place is None else model.groups[place][0].name
+        away = None if place is None else " and ".join(holder.name for holder in model.groups[place])
         found.append(record.AbsenceMetrics(away, len(labels), model.target.measure(values, labels)))
     return found
 
@@ -621,9 +662,10 @@ def absence_stretches(
     records: explain.LinkedRecords | None,
     trees: StackedTrees | None,
 ) -> list[tuple[list[str], float]]:
-    """Return by which factor intervals are wider while each secondary is away, and while all are.
+    """Return by which factor intervals are wider while each list of partners is missing, and while all are.
 
-    ``records`` are those of :func:`calibration_rows`; without them there is no factor.
+    A list has the name of its secondary; it is missing too while one is away that is aligned with it. ``records`` are
+    those of :func:`calibration_rows`; without them there is no factor.
     """
     if records is None:
         return []
@@ -652,6 +694,7 @@ class CompletedTraining:
     result: training.TrainingResult
     gates: GateSummary
     trees: record.TreeSummary
+    calibration: list[record.CalibrationSummary]
 
 
 def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyProgress) -> None:
@@ -695,6 +738,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         explained=ended.gates.examples,
         absence=ended.gates.absence,
         trees=ended.trees if METHODS.detail(job.training.method, "trees") else None,
+        calibration=ended.calibration,
     )
     for summary in written.lists:
         shares = {"fill": summary.fill, "tied": summary.tied, "far": summary.far, "unmatched": summary.unmatched}

@@ -7,7 +7,7 @@ K partners, U rows, C width.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,8 +101,12 @@ def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted, remote.folder)
 
 
-def fetch_embedded(remote: RemoteSecondary, neighbours: Neighbours) -> EmbeddedPartners:
-    """Request the embedding of all partners in a list from a secondary that sends activations too."""
+def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Neighbours) -> EmbeddedPartners:
+    """Request the embedding of all partners in a list from its holders, which send activations too.
+
+    The rows of aligned holders are put side by side.
+    """
+    remote = remotes[0]
     wanted = np.flatnonzero(count_links(neighbours.partner, remote.n_records)).astype(np.int32)
     place = np.zeros(remote.n_records, np.int32)
     place[wanted] = np.arange(len(wanted), dtype=np.int32)
@@ -110,7 +114,9 @@ def fetch_embedded(remote: RemoteSecondary, neighbours: Neighbours) -> EmbeddedP
     for first in range(0, len(partner), ROWS_PER_REQUEST):
         here = slice(first, first + ROWS_PER_REQUEST)
         partner[here] = place[neighbours.partner[here]]
-    return EmbeddedPartners(_in_parts(remote.embed, wanted, remote.folder), Neighbours(partner, neighbours.similarity))
+    rows = [_in_parts(holder.embed, wanted, holder.folder) for holder in remotes]
+    beside = rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+    return EmbeddedPartners(beside, Neighbours(partner, neighbours.similarity))
 
 
 def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folder: Path | None) -> Floats32:

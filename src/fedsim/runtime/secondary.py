@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.data.features import FeaturePreprocessor
+from fedsim.data.table_reader import frame_digest
 from fedsim.errors import InputError, PeerError, PolicyError
-from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, BlindBegin, ClassMembers, Farewell, Phase, Role
 from fedsim.protocol.roles.blind_secondary import BlindResponder
@@ -27,6 +27,7 @@ from fedsim.protocol.roles.secondary import (
     RowMapping,
     SecondaryResponder,
     add_members,
+    fetch_aligned_mapping,
     fetch_row_mapping,
 )
 from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
@@ -73,7 +74,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     blind, primary = None, ReconnectingPeer(lambda: context.dial(Role.PRIMARY))
     if context.job.protection.blind:
         blind = _blind_responder(context, table, store, coordinator)
-    order = _load_or_fetch_order(context, table, store, coordinator, blind, primary)
+    order, digest = _load_or_fetch_order(context, table, store, coordinator, blind, primary)
     frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
@@ -90,7 +91,9 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
     weights = None if earlier is None else earlier[0]
-    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, blind, weights)
+    worker = _SecondaryWorker(
+        context, store, preparation, features, embedding, stay, budget, shown, digest, blind, weights
+    )
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -168,38 +171,46 @@ def _load_or_fetch_order(
     coordinator: ReconnectingPeer,
     blind: BlindResponder | None,
     primary: ReconnectingPeer,
-) -> RowMapping:
+) -> tuple[RowMapping, str]:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before.
 
-    Under a blind coordinator the secondary chooses pseudonyms itself, and the primary names those that are linked.
+    Under a blind coordinator the secondary chooses pseudonyms itself, and the primary names those that are linked. The
+    digest beside it tells whether rows are still the same: of the encoded identifiers or, where there are none because
+    the secondary is aligned with another, of all features.
     """
-    encoded, path = store.encoded(table, context.party_file.name), context.folder / "order.safetensors"
-    digest, saved = transport.offer_digest(encoded), None
+    path, name, saved = context.folder / "order.safetensors", context.party_file.name, None
+    encoded = store.encoded(table, name) if table.columns.linking else None
+    digest = frame_digest(table.features()) if encoded is None else transport.offer_digest(encoded)
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
         saved = RowMapping(arrays["rows"], arrays["records"], arrays["key"], int(arrays["n_trained"][0]))
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
-            changed = f"the identifiers of {context.party_file.party} have changed since the model was trained"
+            what = "table" if encoded is None else "identifiers"
+            changed = f"the {what} of {context.party_file.party} changed since the model was trained"
             hint = "so rows would be mixed up; restore the table of the training, or train a new job"
             raise InputError(f"{changed}, {hint}", code="identifiers-changed")
-        return saved  # it belongs to the weights, and the coordinator may be gone
+        return saved, digest  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
-    terms = context.job.secondaries[context.party_file.name].linkage
+    terms = context.job.secondaries[name]
     order: RowMapping | None
     if blind is not None:
         blind.offer()  # the coordinator refuses a changed table
         order = None if saved is not None else _link_blindly(blind, primary)
+    elif encoded is None:
+        asked = str(terms.aligned_with), len(table), have, terms.linkage
+        order = coordinator.ask(lambda session: fetch_aligned_mapping(session, *asked))
     else:
-        order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have, terms))
+        offered = encoded, digest, have, terms.linkage
+        order = coordinator.ask(lambda session: fetch_row_mapping(session, *offered))
     if order is None:
         if saved is not None:
-            return saved
+            return saved, digest
         raise PeerError("the coordinator reports no change, but sent no row order before", code="unexpected-reply")
     with atomic_write(path, mode=0o600) as file:
         arrays = {"rows": order.rows, "records": order.records, "key": order.key}
         file.write_bytes(safetensors.numpy.save({**arrays, "n_trained": np.array([order.n_trained])}))
-    return order
+    return order, digest
 
 
 @dataclass(eq=False)
@@ -252,6 +263,7 @@ class _SecondaryWorker:
     stay: bool
     budget: PrimaryBudget
     shown: _ShownRecords
+    digest: str  # of what tells its rows apart
     blind: BlindResponder | None = None
     earlier: party_model.Weights | None = None  # with which training starts
 
@@ -325,8 +337,7 @@ class _SecondaryWorker:
         return party
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
-        encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))
-        facts = {"preparation": self.preparation.to_json(), "identifiers": transport.offer_digest(encoded)}
+        facts = {"preparation": self.preparation.to_json(), "identifiers": self.digest}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.context.connection.record_event("saved", {"what": "our part of the model"})
         if self.context.job.protection.sealed:

@@ -61,6 +61,7 @@ class PredictionResponse(BaseModel):
     """Predictions in the order of the records.
 
     ``intervals`` has lower and upper ends around numbers, which contain the truth about nine times out of ten.
+    ``probabilities`` of classes are calibrated on validation records.
     ``by`` is the method that predicted; ``solo`` means that a partner was offline and only own features were used.
     ``explanations`` say what each prediction is made of; numbers of partner records are valid in this answer only.
     """

@@ -23,9 +23,11 @@ from fedsim.training.data import (
     TaskType,
     as_features,
     classification_metrics,
+    fit_temperature,
     half_widths,
     interval_stretch,
     regression_metrics,
+    scale_probabilities,
     selection_key,
     stretch_intervals,
 )
@@ -417,7 +419,8 @@ class StackedTrees:
     """Trees beside a network: the weight of the network, and whether both are averaged as logarithms.
 
     The intervals are those of the network around the common prediction, wider or narrower by the factor ``stretch``,
-    such that they contain as many validation records as they should. ``pools`` are those of the lists of which the
+    such that they contain as many validation records as they should; the log-odds of classes are divided by
+    ``temperature``. ``pools`` are those of the lists of which the
     trees see something; none if they see the primary's own columns only.
     """
 
@@ -426,6 +429,7 @@ class StackedTrees:
     log: bool
     stretch: float = 1.0
     pools: tuple[PartnerPool, ...] = ()
+    temperature: float = 1.0
 
     @classmethod
     def fit(
@@ -468,10 +472,12 @@ class StackedTrees:
         weight = choose_weight(found, best.trees, truth, data.task_type, weights)
         if weight == WEIGHTS[-1]:
             return None
-        stacked, trees = cls(best.model, weight, log, pools=best.pools), best.trees
+        stacked, together = cls(best.model, weight, log, pools=best.pools), blend(weight, found, best.trees)
+        if data.task_type is TaskType.CLASSES:
+            return replace(stacked, temperature=fit_temperature(together, truth, weights))
         if intervals is None:
             return stacked
-        errors = truth - blend(stacked.weight, found, trees)
+        errors = truth - together
         return replace(stacked, stretch=interval_stretch(errors, half_widths(np.asarray(scale(intervals)))))
 
     def columns(self, inputs: TreeInputs) -> TreeColumns:
@@ -488,7 +494,7 @@ class StackedTrees:
         scale, unscale = (np.log, np.exp) if self.log else (np.asarray, np.asarray)
         trees = self.model.predict(columns.beside(as_features(features)))
         centre = blend(self.weight, scale(network), trees)
-        values = np.asarray(unscale(centre))
+        values = scale_probabilities(np.asarray(unscale(centre)), self.temperature)
         return values, None if intervals is None else stretch_intervals(values, intervals, self.stretch, log=self.log)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -499,8 +505,8 @@ class StackedTrees:
         for place, pool in enumerate(self.pools):
             tensors |= {f"{place}.centre": torch.from_numpy(pool.centre)}
             tensors |= {f"{place}.directions": torch.from_numpy(np.ascontiguousarray(pool.directions))}
-        lists = {"lists": len(self.pools)}
-        return tensors, {**facts, "weight": self.weight, "log": self.log, "stretch": self.stretch, **lists}
+        facts |= {"lists": len(self.pools), "temperature": self.temperature}
+        return tensors, {**facts, "weight": self.weight, "log": self.log, "stretch": self.stretch}
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> StackedTrees:
@@ -511,7 +517,8 @@ class StackedTrees:
             PartnerPool(tensors[f"{place}.centre"].numpy(), tensors[f"{place}.directions"].numpy())
             for place in range(facts.get("lists", 0))  # trees of version 0.1 see no partner
         )
-        return cls(model, facts["weight"], facts["log"], facts["stretch"], pools)
+        temperature = facts.get("temperature", 1.0)  # trees of earlier releases are not calibrated
+        return cls(model, facts["weight"], facts["log"], facts["stretch"], pools, temperature)
 
 
 def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[PrimaryData, Split, TreeInputs]:

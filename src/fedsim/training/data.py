@@ -297,10 +297,12 @@ class Target(Protocol):
     def decode_predictions(self, predictions: Floats) -> Floats:
         """Turn network predictions (n, T) into numbers in the user's unit (n,) or probabilities (n, classes)."""
 
-    def fit_intervals(
+    def calibrate(
         self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
     ) -> Target:
-        """Return the target with intervals fitted to network predictions (n, T) of validation records."""
+        """Return the target with intervals, or probabilities, fitted to network predictions (n, T) of validation
+        records.
+        """
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         """Return lower and upper ends in the user's unit, (n, 2); None where they are not fitted, and for classes."""
@@ -403,6 +405,71 @@ def stretch_intervals(values: Floats, intervals: Floats, factor: float, *, log: 
     return np.asarray(unscale(np.column_stack([centre - half, centre + half])))
 
 
+# Class probabilities, by one temperature (Guo et al., 2017)
+
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.25, 20.0
+BISECTIONS = 50
+LEAST_PROBABILITY = 1e-12  # so that a class that was thought impossible gets some probability
+CALIBRATION_BINS = 10
+
+
+def scale_probabilities(probabilities: Floats, temperature: float) -> Floats:
+    """Return probabilities, (n, classes), whose log-odds are divided by a temperature; the order of classes stays.
+
+    A temperature above 1 makes them less extreme; its inverse undoes it. Differences below 1e-12 are lost.
+
+    >>> scale_probabilities(np.array([[0.1, 0.9]]), 2.0).round(2).tolist()
+    [[0.25, 0.75]]
+    """
+    if temperature == 1.0:
+        return probabilities
+    logs = np.log(np.maximum(probabilities, LEAST_PROBABILITY)) / temperature
+    scaled = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
+
+
+def fit_temperature(probabilities: Floats, classes: NDArray[Any], weights: Floats | None = None) -> float:
+    """Return the temperature with the smallest log loss on validation records; ``classes`` counts columns.
+
+    One further record that could be of any class keeps a model that is right about all validation records from being
+    made certain. If no temperature reduces the log loss, it is 1. Validation records also choose the best epoch, so the
+    scaled probabilities are still a little too extreme.
+    """
+    logs = np.log(np.maximum(probabilities, LEAST_PROBABILITY))  # (n, C)
+    of_truth, of_any = np.take_along_axis(logs, classes[:, None], axis=1)[:, 0], logs.mean(axis=1)
+    truth, anything = (np.average(part, weights=weights) for part in (of_truth, of_any))
+    wanted = truth + (anything - truth) / (len(logs) + 1)
+
+    def is_too_extreme(inverse: float) -> bool:
+        """Whether the derivative of the log loss, which grows with the inverse temperature, is above zero."""
+        scaled = scale_probabilities(probabilities, 1.0 / inverse)
+        return bool(np.average((scaled * logs).sum(axis=1), weights=weights) > wanted)
+
+    low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_too_extreme(middle) else (middle, high)
+    found = 2.0 / (low + high)
+    before, after = (
+        classification_metrics(scale_probabilities(probabilities, temperature), classes, weights)["log_loss"]
+        for temperature in (1.0, found)
+    )
+    return found if after < before else 1.0
+
+
+def calibration_error(probabilities: Floats, classes: NDArray[Any], weights: Floats | None = None) -> float:
+    """Return how far the confidence of predictions is from their accuracy: the mean gap over ten bins of confidence.
+
+    >>> calibration_error(np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([0, 1]))
+    0.5
+    """
+    sure, right = probabilities.max(axis=1), (probabilities.argmax(axis=1) == classes).astype(np.float64)
+    counted = np.ones(len(sure)) if weights is None else weights
+    bins = np.minimum((sure * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    gaps = np.bincount(bins, counted * (sure - right), CALIBRATION_BINS)
+    return float(np.abs(gaps).sum() / counted.sum())
+
+
 @dataclass(frozen=True)
 class LogLabel:
     """The logarithm of a positive label, scaled by another scaling; predictions return to the label's unit."""
@@ -434,7 +501,7 @@ class NumericTarget:
         half = self.interval.half(spread)
         return np.column_stack([self.decode_predictions(predictions + sign * half[:, None]) for sign in (-1, 1)])
 
-    def fit_intervals(
+    def calibrate(
         self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
     ) -> NumericTarget:
         errors = self.encode_labels(labels).astype(np.float64) - predictions[:, 0]
@@ -465,10 +532,10 @@ class LogTarget:
     def decode_predictions(self, predictions: Floats) -> Floats:
         return self._exponential(self.inner.decode_predictions(predictions))
 
-    def fit_intervals(
+    def calibrate(
         self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
     ) -> LogTarget:
-        return LogTarget(self.inner.fit_intervals(predictions, spread, np.log(labels), weights))
+        return LogTarget(self.inner.calibrate(predictions, spread, np.log(labels), weights))
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         ends = self.inner.decode_intervals(predictions, spread)
@@ -485,9 +552,10 @@ class LogTarget:
 
 @dataclass(frozen=True)
 class ClassTarget:
-    """Classes in ascending order of their labels."""
+    """Classes in ascending order of their labels; ``temperature`` is fitted after training."""
 
     classes: tuple[int, ...]
+    temperature: float = 1.0
 
     @property
     def task(self) -> gates.PredictionTask:
@@ -495,29 +563,36 @@ class ClassTarget:
         return gates.BinaryClassification() if n == 2 else gates.MulticlassClassification(n)
 
     def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        places = np.searchsorted(self.classes, labels)
+        places = self.columns_of(labels)
         return places.astype(np.float32 if len(self.classes) == 2 else np.int64)
 
     def decode_predictions(self, predictions: Floats) -> Floats:
-        return np.hstack([1 - predictions, predictions]) if len(self.classes) == 2 else predictions
+        every = np.hstack([1 - predictions, predictions]) if len(self.classes) == 2 else predictions
+        return scale_probabilities(every, self.temperature)
 
-    def fit_intervals(
+    def calibrate(
         self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
     ) -> ClassTarget:
-        return self  # the averaged probabilities of the members say how sure they are
+        # The spread of the members is in their averaged probabilities already.
+        plain = replace(self, temperature=1.0).decode_predictions(predictions)
+        return replace(self, temperature=fit_temperature(plain, self.columns_of(labels), weights))
+
+    def columns_of(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Return the column of each label among the probabilities."""
+        return np.searchsorted(self.classes, labels)
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         return None
 
     def measure(self, predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
-        return classification_metrics(predictions, np.searchsorted(self.classes, labels), weights)
+        return classification_metrics(predictions, self.columns_of(labels), weights)
 
 
 def target_state(target: Target) -> dict[str, Any]:
     """Return a target as JSON values, for :func:`target_from_state`.
 
     >>> target_state(ClassTarget((5, 6, 7)))
-    {'classes': [5, 6, 7]}
+    {'classes': [5, 6, 7], 'temperature': 1.0}
     """
     if isinstance(target, NumericTarget):
         bounded = isinstance(target.task, gates.BoundedRegression)
@@ -526,7 +601,7 @@ def target_state(target: Target) -> dict[str, Any]:
     if isinstance(target, LogTarget):
         return {**target_state(target.inner), "log": True}
     if isinstance(target, ClassTarget):
-        return {"classes": list(target.classes)}
+        return {"classes": list(target.classes), "temperature": target.temperature}
     raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved", code="target-not-savable")
 
 
@@ -535,7 +610,8 @@ def target_from_state(state: Mapping[str, Any]) -> Target:
     try:
         if "classes" in state:
             classes = state["classes"]  # models of early versions store how many there are
-            return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
+            classes = tuple(range(classes) if isinstance(classes, int) else classes)
+            return ClassTarget(classes, state.get("temperature", 1.0))  # earlier releases did not calibrate
         task = gates.BoundedRegression() if state["bounded"] else gates.Regression()
         interval = IntervalWidth(**state["interval"]) if "interval" in state else None
         target = NumericTarget(state["shift"], state["scale"], task, interval)

@@ -156,6 +156,7 @@ class TrainingResult:
         All epochs, and the best one; number 0 stands for earlier weights that no epoch improved.
     metrics, predictions
         Of the validation and test rows; predictions in the order of the split's rows, also of those without a label.
+        Probabilities are calibrated, while the history has those of the network.
     intervals
         Lower and upper ends around these predictions, (n, 2) each; empty for classes.
     """
@@ -264,11 +265,17 @@ def train_with(
     try:
         history, best = loop.run_epochs(job, progress)
         parts = {"validation": split.validation, "test": split.test}
-        evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
-        metrics = {name: found.metrics for name, found in evaluated.items()}
-        outputs = {name: (found.outputs, found.scores) for name, found in evaluated.items()}
-        if len(split.unlabelled):
-            outputs["unlabelled"] = job.primary.predict(job.records, split.unlabelled)
+        parts = {name: rows for name, rows in parts.items() if len(rows)}
+        rows_of = parts | ({"unlabelled": split.unlabelled} if len(split.unlabelled) else {})
+        outputs = {name: job.primary.predict(job.records, rows) for name, rows in rows_of.items()}
+        found = {name: (values, job.primary.spread(scores)) for name, (values, scores) in outputs.items()}
+        weights = primary.weights_of(split.validation)
+        target = job.target.calibrate(*found["validation"], primary.labels[split.validation], weights)
+        predictions = {name: target.decode_predictions(values) for name, (values, _) in found.items()}
+        metrics = {
+            name: target.measure(predictions[name], primary.labels[rows], primary.weights_of(rows))
+            for name, rows in parts.items()
+        }
         if job.journal:
             job.journal.add("end", {"best_epoch": best.number, "metrics": metrics})
         for hook in hooks:
@@ -278,11 +285,7 @@ def train_with(
             hook.failed()
         raise
     groups = tuple(partners.holders for partners in job.records.lists)
-    found = {name: (values, job.primary.spread(scores)) for name, (values, scores) in outputs.items()}
-    weights = primary.weights_of(split.validation)
-    target = job.target.fit_intervals(*found["validation"], primary.labels[split.validation], weights)
     model = Model(config, target, job.primary, groups, data.as_features(primary.features).columns, primary.name)
-    predictions = {name: target.decode_predictions(values) for name, (values, _) in found.items()}
     ends = {name: target.decode_intervals(*part) for name, part in found.items()}
     intervals = {name: part for name, part in ends.items() if part is not None}
     return TrainingResult(model, history, best, metrics, predictions, intervals)

@@ -27,7 +27,7 @@ from fedsim.cli.party import measure_traffic
 from fedsim.cli.results import match_columns
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.errors import InputError
+from fedsim.errors import InputError, SettingError
 from fedsim.protocol.certificates import server_name
 from fedsim.protocol.messages import Party, Role
 from fedsim.runtime.run_local import run_local
@@ -99,6 +99,16 @@ def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder,
     assert (found["lower"] <= found["prediction"]).all()
     assert (found["prediction"] <= found["upper"]).all()
     assert set(found["away"]) == {"rentals"}
+
+
+def test_matches_that_no_secondary_lets_the_primary_show_are_refused(folder):
+    closed = (folder / "job.toml").read_text().replace("k = 20", "k = 20\nexplanations = false")
+    (folder / "closed.toml").write_text(closed)
+    with chdir(folder):
+        words = ["predict", "closed.toml", *PARTY[1:], "--records", "new.parquet", "--out", "out.csv", "--matches"]
+        done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, SettingError)
+    assert done.exception.code == "explanations-withheld"
 
 
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):

@@ -224,3 +224,67 @@ def test_positions_choose_their_metric_and_every_rule_still_holds():
         with pytest.raises(ConfigFileError) as caught:
             job_of_places(**terms)
         assert caught.value.faults[0].code == code
+
+
+def aligned_words(**changes):
+    """A job in which one secondary is aligned with another, and its other secondaries and settings."""
+    fields = [{"column": "name", "encoding": {"kind": "string"}}]
+    secondaries = {
+        "rentals": {"k": 20, "schema": {"version": 1, "fields": fields}},
+        "debts": {"aligned_with": "rentals"},
+        "taxes": {"aligned_with": "rentals", "explanations": False},
+    }
+    parties = {"coordinator": {"name": "notary", "address": "a:1"}, "primary": {"name": "city", "address": "a:2"}}
+    for name, terms in changes.pop("secondaries", {}).items():
+        secondaries[name] = terms if "aligned_with" in terms else secondaries[name] | terms
+    return {"name": "flats", **parties, "task": {"kind": "regression"}, "secondaries": secondaries, **changes}
+
+
+def test_a_secondary_that_is_aligned_with_another_has_its_terms_and_no_list():
+    job = Job.from_dict(aligned_words())
+    assert list(job.lists) == ["rentals"]
+    assert job.holders("rentals") == ("rentals", "debts", "taxes")
+    assert vars(job.secondaries["taxes"].linkage) == vars(job.secondaries["rentals"].linkage)
+    assert job.withheld == ("taxes",)
+    assert [party.name for party in job.parties][2:] == ["debts", "rentals", "taxes"]
+    assert job.to_dict()["secondaries"]["debts"] == {"aligned_with": "rentals"}
+    assert Job.from_dict(job.to_dict()).hash == job.hash
+
+
+NOISY = {"clip": 1.0, "noise": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"secondaries": {"taxes": {"aligned_with": "nobody"}}}, "unknown-alignment"),
+        ({"secondaries": {"taxes": {"aligned_with": "taxes"}}}, "unknown-alignment"),
+        ({"secondaries": {"taxes": {"aligned_with": "debts"}}}, "unknown-alignment"),
+        ({"secondaries": {"taxes": {"aligned_with": "rentals", "k": 3}}}, "terms-of-aligned"),
+        ({"protection": {"coordinator": "blind"}}, "aligned-and-blind"),
+        ({"protection": {"preset": "protected"}}, "aligned-and-blind"),
+        ({"protection": {"gradients": "none"}}, "aligned-and-sealed-labels"),
+        ({"training": {"start_from": "0" * 64}}, "aligned-and-start-from"),
+        (
+            {"secondaries": {"rentals": {"hide_rows": True}}, "protection": {"activations": NOISY}},
+            "aligned-and-hide-rows",
+        ),
+    ],
+)
+def test_an_alignment_that_cannot_be_is_refused(changes, code):
+    with pytest.raises(ConfigFileError) as caught:
+        Job.from_dict(aligned_words(**changes))
+    assert caught.value.faults[0].code == code
+
+
+def test_features_of_an_aligned_secondary_are_not_averaged_over_places_that_it_does_not_have():
+    numeric = {"kind": "numeric", "low": -90, "high": 180, "threshold": 1}
+    fields = [{"column": name, "encoding": numeric} for name in ("lat", "lon")]
+    places = {"rentals": {"schema": {"version": 1, "fields": fields}}}
+    with pytest.raises(ConfigFileError) as caught:
+        Job.from_dict(aligned_words(secondaries=places, protection={"features": {"average_of": 5}}))
+    assert caught.value.faults[0].code == "average-needs-places"
+    plain = {"preset": "protected", "coordinator": "plain", "gradients": NOISY}
+    job = Job.from_dict(aligned_words(secondaries=places, protection=plain))
+    assert (job.protection.features.average_of, job.protection.features.noise) == (None, 1.0)
+    assert vars(job.secondaries["debts"].linkage) == vars(job.secondaries["rentals"].linkage)

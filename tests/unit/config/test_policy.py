@@ -54,9 +54,11 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", "hide_rows = true", ("hide_rows",)),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
         ("rentals", "min_average_of = 5", ("5", "1")),
+        ("rentals", "min_exchange_of = 5", ("5", "1")),
         ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("2", "5")),
         ("rentals", "blind_coordinator = true", ("blind",)),
         ("city", "sealed_labels = true", ("sealed",)),
+        ("rentals", "explanations = false", ("explanations = false",)),
         ("rentals", "activations = { min_noise = 0.5 }", ("0.5", "none")),
         ("city", "gradients = { min_noise = 2 }", ("2", "none")),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
@@ -95,6 +97,12 @@ def test_a_retention_counts_under_sealed_labels_only(tmp_path):
     for days, refused in ((None, ["max_retention_days"]), (31, ["max_retention_days"]), (30, [])):
         sealed["protection"] = {"gradients": "none", "retention_days": days}
         assert [violation.rule for violation in policy_violations(Job.from_dict(sealed), party)] == refused
+
+
+def test_an_owner_who_shows_no_record_accepts_a_job_that_leaves_its_own_records_out(tmp_path):
+    rentals = party_with(tmp_path, "rentals", "explanations = false")
+    job = job_with(tmp_path, "tau = 0.01", "tau = 0.01\nexplanations = false")
+    assert (job.withheld, policy_violations(job, rentals)) == (("rentals",), [])
 
 
 LIST = "tau = 0.01"
@@ -140,6 +148,7 @@ def test_weaker_protection_than_required_is_a_violation(tmp_path):
     ("features", "rules"),
     [
         ({"average_of": 5}, []),
+        ({"exchange_of": 5}, ["min_feature_noise"]),
         ({"noise": 2.0}, []),
         ({"noise": 2.0, "average_of": 5}, []),
         ({"average_of": 4}, ["min_feature_noise"]),
@@ -148,6 +157,21 @@ def test_weaker_protection_than_required_is_a_violation(tmp_path):
 )
 def test_averages_over_neighbours_are_accepted_instead_of_noise_where_a_policy_names_both(tmp_path, features, rules):
     rentals = party_with(tmp_path, "rentals", "min_feature_noise = 2\nmin_average_of = 5")
+    job = job_with(tmp_path).model_copy(update={"protection": Protection(features=FeatureTerms(**features))})
+    assert [violation.rule for violation in policy_violations(job, rentals)] == rules
+
+
+@pytest.mark.parametrize(
+    ("features", "rules"),
+    [
+        ({"exchange_of": 5}, []),
+        ({"average_of": 5}, []),
+        ({"exchange_of": 4}, ["min_exchange_of"]),
+        ({"noise": 9.0}, ["min_exchange_of"]),
+    ],
+)
+def test_averages_meet_the_rule_of_an_exchange(tmp_path, features, rules):
+    rentals = party_with(tmp_path, "rentals", "min_exchange_of = 5")
     job = job_with(tmp_path).model_copy(update={"protection": Protection(features=FeatureTerms(**features))})
     assert [violation.rule for violation in policy_violations(job, rentals)] == rules
 

@@ -8,8 +8,9 @@ import pytest
 
 from fedsim.config.disclosure import NOISE_REUSE_NOTE, privacy_guarantees, summarise_settings
 from fedsim.config.job import (
-    PRESET_AVERAGE_OF,
+    PRESET_EMBEDDING,
     PRESET_EPSILON_PER_KM,
+    PRESET_EXCHANGE_OF,
     PRESET_FEATURE_NOISE,
     PRESET_SIGMA,
     PRESET_TAU,
@@ -75,10 +76,11 @@ def only_places(folder: Path, more: str) -> Job:
     return read_job(path)
 
 
-def test_where_all_lists_are_places_the_preset_averages_features_over_neighbours(tmp_path):
+def test_where_all_lists_are_places_the_preset_lets_neighbours_exchange_features(tmp_path):
     job = only_places(tmp_path, PRESET)
-    assert job.protection.features == FeatureTerms(average_of=PRESET_AVERAGE_OF)
+    assert job.protection.features == FeatureTerms(exchange_of=PRESET_EXCHANGE_OF)
     assert job.protection.blind
+    assert job.protection.embedding == PRESET_EMBEDDING
     assert any("neighbours" in sentence for sentence in privacy_guarantees(job))
     assert Job.from_dict(job.to_dict()).hash == job.hash
 
@@ -100,10 +102,18 @@ def test_a_plain_coordinator_under_the_preset_is_asked_for_and_shown(tmp_path):
     assert dict(summarise_settings(without_noise(tmp_path, PRESET)))["coordinator"].startswith("blind")
 
 
-def test_averages_over_neighbours_need_places(tmp_path):
+@pytest.mark.parametrize(
+    ("features", "code"),
+    [
+        ("average_of = 5", "average-needs-places"),
+        ("exchange_of = 5", "average-needs-places"),
+        ("average_of = 5, exchange_of = 5", "average-and-exchange"),
+    ],
+)
+def test_neighbours_need_places_and_either_average_or_exchange(tmp_path, features, code):
     with pytest.raises(SettingError) as caught:
-        job_of(tmp_path, "\n[protection]\nfeatures = { average_of = 5 }\n")
-    assert {fault.code for fault in caught.value.faults} == {"average-needs-places"}
+        job_of(tmp_path, f"\n[protection]\nfeatures = {{ {features} }}\n")
+    assert {fault.code for fault in caught.value.faults} == {code}
 
 
 def test_features_without_any_mechanism_are_refused(tmp_path):

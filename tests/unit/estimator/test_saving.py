@@ -87,6 +87,8 @@ def test_classes_survive(town, flats, price, tmp_path, names):
     model.save(tmp_path / "model")
     again = FedSimClassifier.load(tmp_path / "model", [town.rentals], device="cpu")
     np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
+    np.testing.assert_array_equal(again.predict_proba(flats), model.predict_proba(flats))
+    assert again.federation_.model.target.temperature == model.federation_.model.target.temperature != 1.0
     assert again.classes_.dtype == model.classes_.dtype
 
 

@@ -95,8 +95,12 @@ def test_what_crosses_under_a_blind_coordinator_is_said_of_each_party(tmp_path):
     assert "standard deviation" in said["secondary", "coordinator"]
 
 
+SHOWN = "25 %", "at least 2 records", "leave its records out", "attacked under other noise"
+
+
 def test_every_protection_of_the_job_and_every_note_of_the_audit_is_shown(tmp_path):
-    place = create_local_job(tmp_path / "job", secondaries={RENTALS: {"min_degree": 2, "dummies": 0.25}})
+    terms = {"min_degree": 2, "dummies": 0.25, "explanations": False}
+    place = create_local_job(tmp_path / "job", secondaries={RENTALS: terms})
     write_run(place.run(CITY), replace(record_of(), job=place.job.to_dict(), hash=place.job.hash))
     write_audit(place.run(CITY))
     path = audit_path(place.job, place.own(CITY))
@@ -104,9 +108,17 @@ def test_every_protection_of_the_job_and_every_note_of_the_audit_is_shown(tmp_pa
     facts = {"tables": ["primary 'city'"], "notes": ["attacked under other noise"]}
     path.write_text(json.dumps(json.loads((place.run(CITY) / "audit.json").read_text()) | facts))
     for written in write_governance(place.job, [place.own(CITY)], tmp_path):
-        assert all(word in written.read_text() for word in ("25 %", "at least 2 records", "attacked under other noise"))
+        assert all(word in written.read_text() for word in SHOWN)
     card = model_card(read_run(place.run(CITY)))["privacy"]
     assert "25 %" in card[RENTALS]
+
+
+def test_the_policy_about_explanations_is_among_the_terms_of_its_owner(tmp_path):
+    place = create_local_job(tmp_path / "job", secondaries={RENTALS: {"explanations": False}})
+    words = json.loads((place.folder / f"{RENTALS}.json").read_text())
+    place.write_party(RENTALS, words | {"policy": {"explanations": False}})
+    written = write_governance(place.job, [place.own(RENTALS)], tmp_path)[0].read_text()
+    assert "explanations = false" in written.replace("\\", "")
 
 
 @pytest.mark.parametrize("beside", [(), (CITY,), (NOTARY, CITY, RENTALS)])

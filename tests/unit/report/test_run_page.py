@@ -31,7 +31,7 @@ from fedsim.report.run_report import (
     visibility_table,
     write_report,
 )
-from fedsim.runs.record import AbsenceMetrics, TreeSummary, read_run_record
+from fedsim.runs.record import AbsenceMetrics, CalibrationSummary, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
 from job_fixtures import EXAMPLE, lay_out, read_all
@@ -227,6 +227,18 @@ def test_a_waterfall_says_whether_a_secondary_is_away_or_average_and_shows_simil
     assert captions == [True, False]
 
 
+def test_the_examples_say_whose_records_are_left_out(tmp_path: Path) -> None:
+    plain = record_of()
+    write_run(tmp_path / "plain", plain)
+    closed = [
+        replace(one, explanation=replace(one.explanation, partners=[], without={}, withheld=["rentals"]))
+        for one in plain.explained
+    ]
+    write_run(tmp_path / "closed", replace(plain, explained=closed))
+    assert ["explanations = false" in page_of(tmp_path / name) for name in ("plain", "closed")] == [False, True]
+    assert waterfall_figure("record A", closed[0].explanation, 500.0, "price").rows == ()
+
+
 def test_a_long_name_of_a_secondary_never_hides_similarity_or_weight() -> None:
     found = record_of().explained[0].explanation
     partners = [replace(one, secondary="a-very-long-name-of-a-secondary", effect=41_000.0) for one in found.partners]
@@ -325,6 +337,15 @@ def test_the_page_runs_no_script_but_its_own(tmp_path: Path) -> None:
     assert read(page).scripts == 1
     assert re.search(r"default-src 'none'; .*script-src &#39;sha256-|script-src 'sha256-", page)
     assert not re.findall(r"https?://|@import|url\((?!#)", page)
+
+
+def test_the_report_says_what_calibration_changed(tmp_path: Path) -> None:
+    record = classified(record_of(), "cheap", "dear")
+    steps = [CalibrationSummary("network", part, 1.75, (0.625, 0.5), (0.25, 0.02)) for part in ("validation", "test")]
+    write_run(tmp_path, replace(record, calibration=steps))
+    page, card = page_of(tmp_path), json.loads((tmp_path / "model-card.json").read_text())
+    assert all(page.count(f">{figure}<") >= 2 for figure in ("1.75", "0.625", "25 %"))
+    assert [one["temperature"] for one in card["calibration"]] == [1.75, 1.75]
 
 
 def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> None:

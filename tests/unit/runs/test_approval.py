@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.config.disclosure import describe_disclosure
+from fedsim.config.disclosure import describe_disclosure, summarise_settings
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
 from fedsim.config.policy import audit_path
@@ -150,6 +150,19 @@ def test_a_secondary_with_hidden_rows_receives_the_row_of_every_link(tmp_path):
     [received] = [" ".join(each.sentences) for each in paragraphs if each.heading == "receives"]
     assert "every link, 50 for each record" in received
     assert "permutation" not in received
+
+
+def test_a_secondary_reads_whether_explanations_show_its_records(tmp_path):
+    texts = []
+    for shown in (True, False):
+        job = job_with(tmp_path, "tau = 0.01", f"tau = 0.01\nexplanations = {str(shown).lower()}")
+        rentals = party_with(tmp_path)
+        paragraphs = describe_disclosure(job, rentals, resolve_columns(job, rentals))
+        [(sentence,)] = [each.sentences for each in paragraphs if each.heading.startswith("explanations")]
+        texts.append((sentence, dict(summarise_settings(job))["rentals"]))
+    assert "`explanations = false`" in texts[0][0]
+    assert "promise" in texts[1][0]
+    assert ["explanations" in settings for _, settings in texts] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["notary", "city", "rentals"])

@@ -23,7 +23,7 @@ from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
-from fedsim.runs.record import read_run_record
+from fedsim.runs.record import read_run_record, read_test_predictions
 from fedsim.runs.run_folder import SERVING_STAGE, open_audit_log, read_audit_log
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
@@ -79,6 +79,34 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value)
     numbers = {partner.partner for one in explained.explanations for partner in one.partners}
     assert numbers == set(range(1, len(numbers) + 1))
+
+
+CLASSES = {"flats.csv": "classes.csv", 'column = "price"': 'column = "dear"'}
+CLASSIFIED = {"job": {'kind = "regression"': 'kind = "classification"'}, "city": CLASSES}
+STACKED_CLASSES = {"job": CLASSIFIED["job"] | STACKED["job"], "city": CLASSES}
+
+
+@pytest.mark.parametrize("world", [CLASSIFIED, STACKED_CLASSES], indirect=True, ids=["fedsim", "stacked"])
+def test_probabilities_are_calibrated_in_the_record_and_for_new_records_alike(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    record, test = read_run_record(predictor.context.folder), read_test_predictions(predictor.context.folder)
+    found = predictor.predict(world.records[test["row"].to_list()])
+    assert found.probabilities.max(axis=1) == pytest.approx(test["confidence"].to_numpy(), rel=1e-5)
+    network, *both = (one for one in record.calibration if one.part == "validation")
+    assert (network.of, [one.of for one in both]) == ("network", ["network and trees"] * bool(record.trees))
+    assert network.temperature != 1.0
+    for one in record.calibration:
+        assert one.part == "test" or one.log_loss[1] <= one.log_loss[0]
+    (_, last) = (one for one in record.calibration if one.of == record.calibration[-1].of)
+    assert last.log_loss[1] == pytest.approx(record.metrics["test"]["log_loss"])
+    explained = predictor.predict(world.records[:2], explained=True)
+    assert [one.value for one in explained.explanations] == pytest.approx(explained.probabilities.max(axis=1))
+    predictor._trained.facts["target"].pop("temperature")  # as earlier releases saved it
+    predictor._model = predictor._trees = None
+    plain = predictor.predict(world.records[test["row"].to_list()])
+    assert plain.probabilities.max(axis=1) != pytest.approx(found.probabilities.max(axis=1), rel=1e-5)
+    assert both or plain.values == found.values
 
 
 def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,14 @@ from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, add_feature_noise, blur_identifiers
+from fedsim.runtime.party_data import (
+    TRAINED_MODEL,
+    PartyData,
+    RunStore,
+    add_feature_noise,
+    average_features,
+    blur_identifiers,
+)
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all
@@ -167,7 +175,7 @@ def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
     job, files = trained(tmp_path / "preset", {"job": preset, "rentals": {"max_tau = 0.05": "min_sigma = 0.4"}})
     assert job.secondaries["rentals"].blur is not None
     assert job.protection.sealed
-    assert job.protection.features.average_of is not None
+    assert job.protection.features.exchange_of is not None
     assert RunStore(run_path(job, files["city"]), job).load_weights(TRAINED_MODEL)[1]["metrics"]["test"]["rmse"] > 0
 
 
@@ -181,6 +189,21 @@ def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
     assert shared.min() >= 5
     assert np.allclose(found.mean(axis=0), plain.numbers.mean(axis=0), atol=1e-4)
     assert np.array_equal(found, store.protect_features(plain, table, "rentals").numbers)
+
+
+def test_neighbours_exchange_their_features_once_and_for_all(tmp_path):
+    changes = {"job": {"[network]": "[protection]\nfeatures = { exchange_of = 5 }\n\n[network]"}}
+    job, files = trained(tmp_path / "exchanged", changes, SECRETS)
+    table, store = PartyData.read(job, files["rentals"]), RunStore(run_path(job, files["rentals"]), job)
+    plain = table.network_features()
+    found = store.protect_features(plain, table, "rentals").numbers
+    assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, plain.numbers.tolist()))
+    assert 0.05 < (found == plain.numbers).all(axis=1).mean() < 0.4  # one in five to nine keeps its own
+    assert np.array_equal(found, store.protect_features(plain, table, "rentals").numbers)
+    places = table.blurred_places("rentals", store.secret)
+    averages = average_features(plain, places, 5).numbers
+    again = average_features(replace(plain, numbers=found), places, 5).numbers
+    assert np.allclose(averages, again, atol=1e-4)
 
 
 def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:

@@ -20,6 +20,7 @@ from fedsim.training.boosted_trees import (
     TreeInputs,
     fit_trees,
 )
+from fedsim.training.data import classification_metrics
 from fedsim.types import Split
 
 N = 400
@@ -138,6 +139,30 @@ def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_record
     errors = [np.square(scale(each) - scale(labels[rows])).mean() for each in (found, network)]
     assert errors[0] <= errors[1]
     assert ((ends[:, 0] <= labels[rows]) & (labels[rows] <= ends[:, 1])).mean() == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_what_an_overconfident_network_and_trees_say_together_is_calibrated(n_classes: int) -> None:
+    data, rng = records(TaskType.CLASSES, n_classes), np.random.default_rng(2)
+    labels = np.where(rng.random(N) < 0.4, rng.integers(0, n_classes, N), data.labels)
+    labels[SPLIT.train] = data.labels[SPLIT.train]  # only the training records are that clear
+    sure = np.where(data.labels[:, None] == np.arange(n_classes), 0.999, 0.001 / (n_classes - 1))
+    data = replace(data, labels=labels)
+    stacked = StackedTrees.fit(data, SPLIT, (sure[SPLIT.validation], None), seed=0, log=False)
+    assert stacked.temperature > 1.2
+    plain, again = replace(stacked, temperature=1.0), StackedTrees.from_state(*stacked.state())
+    rows = SPLIT.test
+    before, after = (
+        classification_metrics(
+            one.combine(sure[rows], None, data.features.take(rows), TreeColumns.none(len(rows)))[0], labels[rows]
+        )
+        for one in (plain, again)
+    )
+    assert after["log_loss"] < before["log_loss"]
+    assert after["accuracy"] == before["accuracy"]
+    tensors, facts = stacked.state()
+    earlier = StackedTrees.from_state(tensors, {name: one for name, one in facts.items() if name != "temperature"})
+    assert earlier.temperature == 1.0
 
 
 def test_trees_without_weight_are_dropped() -> None:

@@ -55,11 +55,11 @@ def test_weights_of_another_model_are_refused():
         restore_model(config, model.target, Features(np.zeros((0, 9))), lists, weights["primary"])
 
 
-CALIBRATED = StandardLabel().fit(LABELS).fit_intervals(np.zeros((3, 1)), np.ones(3), LABELS)
+CALIBRATED = StandardLabel().fit(LABELS).calibrate(np.zeros((3, 1)), np.ones(3), LABELS)
 
 
 @pytest.mark.parametrize(
-    "target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), CALIBRATED, ClassTarget((-1, 5, 9))]
+    "target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), CALIBRATED, ClassTarget((-1, 5, 9), 1.5)]
 )
 def test_a_target_comes_back_from_json(target):
     assert target_from_state(json.loads(json.dumps(target_state(target)))) == target
@@ -75,4 +75,4 @@ def test_a_target_that_cannot_be_read_or_written_says_so():
 
 
 def test_an_earlier_model_tells_how_many_classes_there_are():
-    assert target_from_state({"classes": 3}) == ClassTarget((0, 1, 2))
+    assert target_from_state({"classes": 3}) == ClassTarget((0, 1, 2), temperature=1.0)

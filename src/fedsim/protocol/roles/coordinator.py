@@ -219,10 +219,13 @@ class Coordinator:
         *,
         limits: LinkLimits,
         blind_bits: Mapping[str, int] | None = None,
+        aligned: Mapping[str, str] | None = None,
         progress: LinkProgress = lambda name, done, total: None,
         engine: Engine | None = None,
     ) -> None:
-        # Where it must not see filters, ``blind_bits`` has their sizes by list.
+        # Where it must not see filters, ``blind_bits`` has their sizes by list. ``aligned`` has the list of every
+        # secondary that has none of its own: it gets the same row order.
+        self._aligned = dict(aligned or {})
         self._progress, self._engine = progress, engine
         self._dealers = {
             name: BlindDealer(name, lists[name], n_bits, secret, folder / name, limits.new_records)
@@ -267,9 +270,13 @@ class Coordinator:
         blind = isinstance(message, BlindMessage)
         if blind != bool(self._dealers) or not isinstance(message, BlindMessage | PlainMessage):
             raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
-        name = message.partner_list
-        if name not in self._lists or (peer.role is m.Role.SECONDARY and peer.name != name):
+        name, aligned = message.partner_list, peer.role is m.Role.SECONDARY and peer.name in self._aligned
+        own = self._aligned[peer.name] if aligned else peer.name
+        if name not in self._lists or (peer.role is m.Role.SECONDARY and own != name):
             raise PeerError(f"{peer} named a list that is not its own", code="not-its-list")
+        if aligned and not isinstance(message, m.Offer):
+            fault = f"{peer} sent '{message.kind}', but it is aligned with '{own}' and has no identifiers"
+            raise PeerError(fault, code="unexpected-message")
         if isinstance(message, BlindMessage):
             reply = self._dealers[name].answer(session, message, partial(self._progress, name))
             session.send(reply, reply_to=envelope.sequence)
@@ -289,7 +296,8 @@ class Coordinator:
             return
         if isinstance(message, m.Offer):
             with self._changed:
-                wanted = not partner_list.is_linked_from(peer, message.digest)
+                aligned = peer.role is m.Role.SECONDARY and peer.name in self._aligned
+                wanted = not (aligned or partner_list.is_linked_from(peer, message.digest))
                 if wanted and peer.role is m.Role.SECONDARY:
                     partner_list.candidates = None  # the secondary may now send others
             session.send(m.Want(wanted), reply_to=sequence)
