@@ -33,9 +33,12 @@ demo: install
 test: setup
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# The tests that failed last, one after the other.
+# The tests that failed last, one after the other. They are named: --last-failed would not look into tests/integrations
+# and, if it found none of them, run all tests.
 retest: setup
-	$(PY) -m pytest -v --last-failed --last-failed-no-failures none -m '' tests src tests/integrations
+	$(PY) -c "import json; tests = json.load(open('.pytest_cache/v/cache/lastfailed')); assert tests; print(*tests, sep='\n')" \
+		> .pytest_cache/failed
+	$(PY) -m pytest -v -m '' @.pytest_cache/failed
 
 # Tests with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
 integrations: setup

@@ -57,8 +57,8 @@ def cluster() -> Iterator[Any]:
         node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
         running = Cluster(initialize_head=True, head_node_args=node)
         del node["include_dashboard"]
-        running.add_node(wait=False, **node)
-        running.add_node(wait=False, num_gpus=1, **node)
+        running.plain = running.add_node(wait=False, **node)  # the cluster lists its nodes in no order
+        running.with_gpu = running.add_node(wait=False, num_gpus=1, **node)
         running.wait_for_nodes()
         yield running
         running.shutdown()
@@ -204,12 +204,12 @@ def test_a_job_whose_coordinator_searches_on_ray_has_the_same_links(cluster: Any
 def test_tiles_of_a_node_that_is_killed_run_again(cluster: Any, engine: Engine, tmp_path: Path) -> None:
     tables = Filters(filters(6_000, 1), "primary"), Filters(filters(12_000, 2), "secondary")
     settings: dict[str, Any] = {"metric": get_metric("dice"), "k": 5, "records_per_file": 500}
-    victim, killed = cluster.list_all_nodes()[1], list[int]()
+    killed = list[int]()
 
     def kill_one(done: int, total: int) -> None:
         if done and not killed:
             killed.append(done)
-            cluster.remove_node(victim, allow_graceful=False)
+            cluster.remove_node(cluster.plain, allow_graceful=False)
 
     options = BackendOptions("flat", "cpu", progress=kill_one)
     link_in_parts(*tables, tmp_path / "ray", engine=engine, options=options, **settings)
@@ -227,11 +227,10 @@ def test_a_search_goes_on_without_the_last_node_with_a_gpu(
     tables = [get_metric("dice").prepare(filters(40, seed), "table") for seed in (1, 2)]
     chunk = CandidateChunk(get_metric("dice"), tables[1], 0, 3, BackendOptions())
     assert engine._resources(chunk, tables[0])["num_gpus"] == 1  # type: ignore[attr-defined]
-    victim = cluster.list_all_nodes()[-1]
 
     def tiles() -> Iterator[QueryTile]:
         yield QueryTile(0, tables[0])
-        cluster.remove_node(victim, allow_graceful=False)
+        cluster.remove_node(cluster.with_gpu, allow_graceful=False)
         yield QueryTile(1, tables[0])
         yield QueryTile(2, tables[0])
 
