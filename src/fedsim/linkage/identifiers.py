@@ -4,16 +4,25 @@ Records may be NumPy arrays, lists, mappings of columns, and pandas, polars or A
 and row (the first record is row 1), never the value.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
-import polars as pl
 
-from fedsim.cells import CellType, read_cells
+from fedsim._lazy import LazyModule
 from fedsim.errors import FingerprintError, InputError
 from fedsim.types import Bits, EncodedTable, Floats
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    import polars as pl
+
+    from fedsim import cells
+    from fedsim.cells import CellType
+else:  # arrays of numbers, texts and encoded tables are read where neither is installed
+    nw, pl, cells = LazyModule("narwhals"), LazyModule("polars"), LazyModule("fedsim.cells")
 
 UNNAMED_COLUMN = "identifier"  # what a column is called when it came without a name
 
@@ -71,7 +80,9 @@ def numbers(records: Any, table: str) -> Floats:
     if plain and np.isfinite(records).all():
         return np.ascontiguousarray(records, np.float64)
     columns = identifier_columns(records, table)
-    return np.column_stack([_read(name, column, CellType.NUMBER, table).to_numpy() for name, column in columns.items()])
+    return np.column_stack(
+        [_read(name, column, cells.CellType.NUMBER, table).to_numpy() for name, column in columns.items()]
+    )
 
 
 def coordinates(records: Any, table: str) -> Floats:
@@ -96,12 +107,14 @@ def coordinates(records: Any, table: str) -> Floats:
 
 def strings(records: Any, table: str) -> list[str]:
     """Return one column of text."""
-    return _read_single(records, CellType.TEXT, table).to_list()
+    if isinstance(records, list) and records and all(type(text) is str for text in records):
+        return list(records)
+    return _read_single(records, cells.CellType.TEXT, table).to_list()
 
 
 def days(records: Any, table: str) -> Floats:
     """Return one column of dates as days since 1970, shape (records, 1)."""
-    dates = _read_single(records, CellType.DATE, table).dt.date()
+    dates = _read_single(records, cells.CellType.DATE, table).dt.date()
     return dates.to_physical().to_numpy().astype(np.float64)[:, np.newaxis]
 
 
@@ -116,7 +129,7 @@ def _read_single(records: Any, wanted: CellType, table: str) -> pl.Series:
 
 
 def _read(name: str, column: Any, wanted: CellType, table: str) -> pl.Series:
-    return read_cells(column, wanted, name=name, parse=False, exact=True).require(table)
+    return cells.read_cells(column, wanted, name=name, parse=False, exact=True).require(table)
 
 
 def filters(records: Any, table: str) -> Bits:

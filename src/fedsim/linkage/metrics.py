@@ -21,11 +21,12 @@ from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 if TYPE_CHECKING:
-    from fedsim.linkage.search import filters, points, runner, text
+    from fedsim.linkage.search import filters, points, runner, simd, text
     from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 else:  # numba takes a second to import, and parties that do not link need none of its searches
     filters, points = LazyModule("fedsim.linkage.search.filters"), LazyModule("fedsim.linkage.search.points")
     runner, text = LazyModule("fedsim.linkage.search.runner"), LazyModule("fedsim.linkage.search.text")
+    simd = LazyModule("fedsim.linkage.search.simd")
 
 GPU = "gpu"  # the one backend name that the planner treats specially
 MAX_K_ON_GPU = 4096  # the lists of longer ones do not fit the shared memory of a multiprocessor
@@ -179,7 +180,7 @@ class Hamming:
     whole: bool = True
 
     def prepare(self, records: Any, table: str) -> Words:
-        return filters.to_words(identifiers.filters(records, table))
+        return runner.to_words(identifiers.filters(records, table))
 
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
         return FormulaBlocks(_hamming_distances, left, right)
@@ -202,7 +203,7 @@ class Hamming:
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
             Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
-            Backend("flat", flat, lambda: runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
+            Backend("flat", flat, lambda: simd.LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
             *_filters_on_gpu(queries, candidates, k, by_ones=False),
         ]
@@ -239,7 +240,7 @@ class Dice:
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:
-            return runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
+            return simd.LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
 
         return [
             Backend("flat", "popcount of every pair", flat),
@@ -441,7 +442,7 @@ class Levenshtein:
 
     def backends(self, queries: list[str], candidates: list[str], k: int) -> Sequence[Backend]:
         def lanes() -> Search:
-            return runner.LaneSearch(text.TextKernel(queries, candidates, normalised=self.normalised))
+            return simd.LaneSearch(text.TextKernel(queries, candidates, normalised=self.normalised))
 
         reason = "bit-parallel edit distance of many queries at once"
         on_gpu = gpu_backends(

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import row_tiles
-from fedsim.types import Bits, Floats, Integers, Integers32, Words
+from fedsim.types import Floats, Integers, Integers32, Words
 
 RankRuns = Integers32  # columns low, high of every field in turn
 WORD_LANE_BITS = 64
@@ -33,12 +33,6 @@ class BitGroup(NamedTuple):
 
     words: Words  # (W, L)
     distance: Integers  # (L,)
-
-
-def to_words(bits: Bits) -> Words:
-    """Return packed bytes as 64-bit words, the last one padded with zeros."""
-    spare = -bits.shape[1] % 8
-    return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
 
 
 def count_ones(words: Words) -> Integers:

@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.runner import replace_worst, split_rows
+from fedsim.linkage.search.nearest_lists import replace_worst
+from fedsim.linkage.search.runner import split_rows
 from fedsim.linkage.search.simd import popcount
 from fedsim.linkage.search.text_array import to_text_array
 from fedsim.types import Floats, Integers

@@ -11,7 +11,8 @@ import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
 
-from fedsim.linkage.search.runner import Search, distinct_records, insert_sorted, row_tiles, split_rows
+from fedsim.linkage.search.nearest_lists import insert_sorted
+from fedsim.linkage.search.runner import Search, distinct_records, row_tiles, split_rows
 from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Floats32, Integers
 

@@ -6,18 +6,24 @@ Letters: T queries of a tile, C candidates of a chunk.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
-from numba import njit
 
-from fedsim.linkage.search import simd
+from fedsim._lazy import LazyModule
 from fedsim.types import Bits, Floats, Integers, Words
+
+if TYPE_CHECKING:
+    from fedsim.linkage.search import nearest_lists
+else:  # a search on a GPU runs where numba is not installed
+    nearest_lists = LazyModule("fedsim.linkage.search.nearest_lists")
 
 Records = Any  # an array with one row per record, a list of strings, texts with weights, or a tuple of such columns
 SearchProgress = Callable[[int, int], None]
 QUERIES_PER_BLOCK_TILE = 32
 CANDIDATES_PER_CHUNK = 32_768
+ROWS_PER_HASH = 8192  # whose words fit into a cache
+FIRST_HASH, HASH_FACTOR, HASH_SHIFT = np.uint64(0xCBF29CE484222325), np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 def row_tiles(n_queries: int, size: int) -> list[Integers]:
@@ -59,16 +65,21 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
     return first, kind
 
 
-@njit(nogil=True, cache=True)
 def _row_hashes(rows: Bits) -> Words:
-    """Return the FNV-1a hash of every row."""
-    hashes = np.empty(len(rows), np.uint64)
-    for row in range(len(rows)):
-        state = np.uint64(0xCBF29CE484222325)
-        for place in range(rows.shape[1]):
-            state = (state ^ np.uint64(rows[row, place])) * np.uint64(0x100000001B3)
-        hashes[row] = state
+    """Return a hash of every row, computed word by word for many rows at once."""
+    hashes = np.full(len(rows), FIRST_HASH)
+    for first in range(0, len(rows), ROWS_PER_HASH):
+        here = slice(first, first + ROWS_PER_HASH)
+        for column in to_words(rows[here]).T:
+            hashes[here] = (hashes[here] ^ column) * HASH_FACTOR
+            hashes[here] ^= hashes[here] >> HASH_SHIFT
     return hashes
+
+
+def to_words(bits: Bits) -> Words:
+    """Return packed bytes as 64-bit words, the last one padded with zeros."""
+    spare = -bits.shape[1] % 8
+    return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
 
 
 def take_records(records: Records, rows: slice | Integers) -> Records:
@@ -98,51 +109,6 @@ class ReusableSearch(Search, Protocol):
     """A search that keeps what it computed of the candidates when it is given other queries."""
 
     def with_queries(self, queries: Records) -> Self: ...
-
-
-class LaneKernel(Protocol):
-    """Computes the distances of many queries at once, as fractions."""
-
-    n_candidates: int
-    size_of: Integers  # by candidate row: index into the distinct sizes
-    ascending: bool  # candidates are visited by ascending row
-    largest_numerator: int
-    largest_denominator: int
-
-    def tiles(self) -> list[Integers]: ...
-
-    def bits_of(self, tile: Integers) -> int: ...
-
-    def denominators(self, tile: Integers) -> Integers: ...
-
-    def scan(self, tile: Integers, buffers: simd.Buffers, layout: simd.KeyLayout) -> None: ...
-
-
-class LaneSearch:
-    """The exhaustive search with a lane kernel."""
-
-    def __init__(self, kernel: LaneKernel) -> None:
-        self.kernel = kernel
-
-    def tiles(self) -> list[Integers]:
-        return self.kernel.tiles()
-
-    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
-        kernel, bits = self.kernel, self.kernel.bits_of(tile)
-        layout = simd.key_layout(
-            k,
-            largest_numerator=kernel.largest_numerator,
-            largest_denominator=kernel.largest_denominator,
-            n_candidates=kernel.n_candidates,
-            ascending=kernel.ascending,
-        )
-        used = kernel.denominators(tile)
-        padding = np.ones((len(used), simd.lane_count(bits) - len(tile)), np.int64)
-        buffers = simd.new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
-        kernel.scan(tile, buffers, layout)
-        partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
-        simd.write_best(buffers, layout, kernel.size_of, partner, distance)
-        return partner, distance
 
 
 def run_search(
@@ -198,47 +164,5 @@ class BlockSearch:
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         partner, distance = np.zeros((len(tile), k), np.int64), np.full((len(tile), k), np.inf)
         for first, chunk in zip(self.firsts, self.chunks, strict=True):
-            _merge_block(chunk.block(tile), first, partner, distance)
+            nearest_lists.merge_block(chunk.block(tile), first, partner, distance)
         return partner, distance
-
-
-@njit(nogil=True, cache=True)
-def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -> bool:
-    """Insert into a list sorted by (distance, row) if it is near enough; rows must come in ascending order."""
-    place = len(distance) - 1
-    if value >= distance[place]:
-        return False
-    while place > 0 and distance[place - 1] > value:
-        distance[place], partner[place] = distance[place - 1], partner[place - 1]
-        place -= 1
-    distance[place], partner[place] = value, row
-    return True
-
-
-@njit(nogil=True, cache=True)
-def replace_worst(nearest: Floats, found: Integers, value: float, row: int) -> None:
-    """Replace the first entry of a heap ordered by (distance, row), largest first."""
-    place, size = 0, len(nearest)
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size and (
-            nearest[child + 1] > nearest[child]
-            or (nearest[child + 1] == nearest[child] and found[child + 1] > found[child])
-        ):
-            child += 1
-        if nearest[child] < value or (nearest[child] == value and found[child] < row):
-            break
-        nearest[place], found[place] = nearest[child], found[child]
-        place = child
-    nearest[place], found[place] = value, row
-
-
-@njit(nogil=True, cache=True)
-def _merge_block(block: Floats, first: int, partner: Integers, distance: Floats) -> None:
-    """Merge a block of distances into the list of every query."""
-    for query in range(block.shape[0]):
-        for place in range(block.shape[1]):
-            if block[query, place] < distance[query, -1]:
-                insert_sorted(partner[query], distance[query], first + place, block[query, place])

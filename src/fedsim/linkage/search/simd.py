@@ -10,7 +10,7 @@ H bins.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from llvmlite import ir
@@ -284,3 +284,51 @@ def write_best(buffers: Buffers, layout: KeyLayout, size_of: Integers, partner: 
             above = (scaled + (np.int64(1) << layout.shift) - 1) >> layout.shift
             partner[lane, rank] = row
             distance[lane, rank] = above / below
+
+
+# The exhaustive search with such a kernel
+
+
+class LaneKernel(Protocol):
+    """Computes the distances of many queries at once, as fractions."""
+
+    n_candidates: int
+    size_of: Integers  # by candidate row: index into the distinct sizes
+    ascending: bool  # candidates are visited by ascending row
+    largest_numerator: int
+    largest_denominator: int
+
+    def tiles(self) -> list[Integers]: ...
+
+    def bits_of(self, tile: Integers) -> int: ...
+
+    def denominators(self, tile: Integers) -> Integers: ...
+
+    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None: ...
+
+
+class LaneSearch:
+    """The exhaustive search with a lane kernel."""
+
+    def __init__(self, kernel: LaneKernel) -> None:
+        self.kernel = kernel
+
+    def tiles(self) -> list[Integers]:
+        return self.kernel.tiles()
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        kernel, bits = self.kernel, self.kernel.bits_of(tile)
+        layout = key_layout(
+            k,
+            largest_numerator=kernel.largest_numerator,
+            largest_denominator=kernel.largest_denominator,
+            n_candidates=kernel.n_candidates,
+            ascending=kernel.ascending,
+        )
+        used = kernel.denominators(tile)
+        padding = np.ones((len(used), lane_count(bits) - len(tile)), np.int64)
+        buffers = new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
+        kernel.scan(tile, buffers, layout)
+        partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
+        write_best(buffers, layout, kernel.size_of, partner, distance)
+        return partner, distance

@@ -5,6 +5,9 @@ Without a card, its kernels are emulated; everything around them is the product'
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +16,7 @@ import torch
 
 from fedsim import nvrtc
 from fedsim.errors import DeviceError
+from fedsim.linkage import link
 from fedsim.linkage.search import gpu
 from gpu_emulator import edit_distances, emulate_card, euclidean, filter_distances
 
@@ -165,3 +169,45 @@ def test_a_search_without_a_card_says_so():
     with pytest.raises(DeviceError) as caught:
         gpu.DeviceSearch(gpu.PointTable(np.eye(3), np.eye(3)))
     assert caught.value.code == "no-cuda-device"
+
+
+BARE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"numba", "llvmlite", "polars", "narwhals", "pyarrow", "pydantic"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+import numpy as np
+import pytest
+from fedsim.linkage import link
+from gpu_emulator import emulate_card
+
+emulate_card(pytest.MonkeyPatch())
+with np.load(sys.argv[1]) as tables:
+    found = {}
+    for metric in tables.files:
+        table = tables[metric].tolist() if tables[metric].dtype.kind == "U" else tables[metric]
+        found[metric] = link(table, table[:20], metric=metric, k=4, device="cuda").partner
+np.savez(sys.argv[2], **found)
+"""
+
+
+def test_linkage_on_a_card_needs_torch_and_numpy_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    tables = {
+        "euclidean": rng.random((30, 2)),
+        "hamming": rng.integers(0, 256, (30, 16), dtype=np.uint8),
+        "dice": rng.integers(0, 256, (30, 16), dtype=np.uint8),
+        "levenshtein": np.array(["".join(rng.choice([*"abc"], 5)) for _ in range(30)]),
+    }
+    np.savez(tmp_path / "tables.npz", **tables)
+    words = [sys.executable, "-c", BARE, tmp_path / "tables.npz", tmp_path / "found.npz"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npz")
+    for metric, table in tables.items():
+        np.testing.assert_array_equal(found[metric], link(table, table[:20], metric=metric, k=4, device="cpu").partner)
