@@ -34,6 +34,7 @@ from fedsim.runtime.sealed_labels import fetch_embedded, load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
+from fedsim.training.loop import training_settings
 from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -124,15 +125,17 @@ class ProtectedTrainer:
         if rung.needs_no_partner or terms.sealed or plain:  # sealed rows have their noise already
             return run_training(rung, arrays)
         split = arrays.split
-        config = rung.config(arrays.about["seed"], device="cpu", n_train=len(split.train))
-        steps = config.epochs * config.steps_per_epoch(len(split.train))
+        config = rung.config(arrays.about["seed"], n_train=len(split.train))
+        context = training_settings(config, split, None)
         secret = derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
         clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
         lists = []
         for data in rung.secondary_data(arrays):
             if data.neighbours:
                 features = as_features(data.features)
-                party = secondary_model.start_secondary(data.name, features, clipped, total_steps=steps)
+                party = secondary_model.start_secondary(
+                    data.name, features, clipped, total_steps=context.total_steps, device=context.device
+                )
                 activations = cut_noise_from_secret(terms.activations, secret)
                 gradients = cut_noise_from_secret(terms.gradient_noise, secret)
                 noisy = cut_layer.NoisySecondary(party, activation_noise=activations, gradient_noise=gradients)

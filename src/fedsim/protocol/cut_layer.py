@@ -140,7 +140,7 @@ class CutNoise:
                 blocks[..., 0] = records[first : first + NOISE_ROWS, None]
                 blocks[..., 1] = names << np.uint64(32) | columns
             noise[first : first + NOISE_ROWS] = pair_noise.normal_from_words(keyed_prng.random_words(key, blocks))
-        return values + (self.noise * self.clip) * torch.from_numpy(noise)
+        return values + (self.noise * self.clip) * torch.from_numpy(noise).to(values.device)
 
     def clip_and_add_noise(self, values: Tensor, rows: AnyArray, occasion: str) -> Tensor:
         """Clip the rows first, for values that the network does not clip itself."""
@@ -201,7 +201,7 @@ class NoisySecondary:
         reply = self.party.activations(rows, step)
         if self.activation_noise is None:
             return reply
-        noisy = self.activation_noise.add_noise(reply, rows.numpy(), step_occasion("activations", step))
+        noisy = self.activation_noise.add_noise(reply, rows.cpu().numpy(), step_occasion("activations", step))
         self.meter.add(reply, noisy)
         return noisy
 
@@ -209,10 +209,10 @@ class NoisySecondary:
         if self.gradient_noise is not None and self._rows is not None:
             clipped = layers.clip_rows(gradients, self.gradient_noise.clip)
             occasion = step_occasion("gradients", step)
-            gradients = self.gradient_noise.add_noise(clipped, self._rows.numpy(), occasion)
+            gradients = self.gradient_noise.add_noise(clipped, self._rows.cpu().numpy(), occasion)
             self.meter.add(clipped, gradients)
         self.party.descend(gradients, step)
 
     def infer(self, rows: Tensor) -> Tensor:
         reply, noise = self.party.infer(rows), self.activation_noise
-        return reply if noise is None else noise.add_noise(reply, rows.numpy(), "after training")
+        return reply if noise is None else noise.add_noise(reply, rows.cpu().numpy(), "after training")

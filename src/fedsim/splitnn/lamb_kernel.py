@@ -17,7 +17,8 @@ PIECE = 2048  # weights of a block
 
 
 @cache
-def _kernels(device: torch.device) -> nvrtc.Module:
+def compile_kernels(device: torch.device) -> nvrtc.Module:
+    """Return the kernels of ``lamb.cu`` for a device, compiled once per process."""
     major, minor = torch.cuda.get_device_capability(device)
     options = [f"--gpu-architecture=sm_{major}{minor}", f"-DMOST_TENSORS={MOST_TENSORS}", f"-DTHREADS={THREADS}"]
     source = Path(__file__).with_name("lamb.cu").read_text(encoding="utf-8")
@@ -27,7 +28,7 @@ def _kernels(device: torch.device) -> nvrtc.Module:
 def launch(device: torch.device, name: str, blocks: int, *structures: Sequence[Tensor]) -> None:
     """Start a kernel of ``lamb.cu``."""
     stream = torch.cuda.current_stream(device).cuda_stream
-    _kernels(device).launch(name, (blocks, 1), (THREADS, 1), structures, shared=0, stream=stream)
+    compile_kernels(device).launch(name, (blocks, 1), (THREADS, 1), structures, shared=0, stream=stream)
 
 
 class LambKernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,8 @@ from torch import Tensor, nn
 
 from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
-from fedsim.splitnn.lamb_kernel import MOST_TENSORS, LambKernel
+from fedsim.splitnn import lamb_kernel
+from fedsim.splitnn.lamb_kernel import LambKernel
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.validation import first_difference, validate_number
@@ -31,6 +33,7 @@ else:  # experiments that store nothing run where safetensors is not installed
     safetensors, tensor_bytes = LazyModule("safetensors"), LazyModule("safetensors.torch")
 
 CPU = torch.device("cpu")
+log = logging.getLogger(__name__)
 
 # Reproducible random numbers, derived from the job's seed, the party, the purpose and the training step.
 #
@@ -240,7 +243,7 @@ class RunningLamb(_Moments):
     def __init__(self, settings: Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
         super().__init__(settings, parameters, total_steps)
         self._greatest_norm = settings.greatest_norm
-        self._kernels = self._cuda_kernels() if self.has_kernel else []
+        self._kernels = self._cuda_kernels()
         if not self._kernels:
             self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
             self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
@@ -250,9 +253,18 @@ class RunningLamb(_Moments):
         return self.device.type == "cuda" and torch.version.cuda is not None
 
     def _cuda_kernels(self) -> list[LambKernel]:
+        """Return kernels for all parameters; none where this device has none, or they cannot be compiled."""
+        if not self.has_kernel:
+            return []
+        try:
+            lamb_kernel.compile_kernels(self.device)
+        except DeviceError as fault:
+            log.warning("LAMB uses the slower kernels of torch: %s", fault)
+            return []
         own = self.settings
         numbers = torch.tensor([own.decay, *own.betas, own.eps, self._greatest_norm], device=self.device)
-        groups = [slice(first, first + MOST_TENSORS) for first in range(0, len(self.parameters), MOST_TENSORS)]
+        most = lamb_kernel.MOST_TENSORS
+        groups = [slice(first, first + most) for first in range(0, len(self.parameters), most)]
         return [LambKernel(self.parameters[of], self.means[of], self.squares[of], numbers) for of in groups]
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ import torch
 import torch_optimizer
 from torch import nn
 
+from fedsim.errors import DeviceError
 from fedsim.splitnn import lamb_kernel
 from fedsim.splitnn.lamb_kernel import MOST_TENSORS
 from fedsim.splitnn.party_model import AdamW, Constant, Lamb, RunningLamb, WarmCosine
@@ -119,6 +120,7 @@ def device(request, monkeypatch):
     if request.param == "card":
         return torch.device("cuda") if torch.cuda.is_available() else pytest.skip("there is no CUDA device")
     monkeypatch.setattr(lamb_kernel, "launch", emulated_lamb)
+    monkeypatch.setattr(lamb_kernel, "compile_kernels", lambda device: None)
     monkeypatch.setattr(RunningLamb, "has_kernel", property(lambda self: True))
     return torch.device("cpu")
 
@@ -140,3 +142,20 @@ def test_lambs_own_kernels_take_the_authors_path(device):
         reference.step()
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left.cpu(), right, rtol=1e-4, atol=1e-6)
+
+
+def test_lamb_uses_torchs_kernels_where_its_own_do_not_compile(monkeypatch, caplog):
+    def refuse(device):
+        raise DeviceError("the GPU kernels do not compile", code="gpu-kernel")
+
+    monkeypatch.setattr(lamb_kernel, "compile_kernels", refuse)
+    monkeypatch.setattr(RunningLamb, "has_kernel", property(lambda self: True))
+    weights, again = (nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+    fallen_back = Lamb().start([weights], total_steps=1)
+    monkeypatch.undo()
+    plain = Lamb().start([again], total_steps=1)
+    for running, parameter in ((fallen_back, weights), (plain, again)):
+        parameter.grad = torch.ones(3, 2)
+        take(running, 0)
+    assert torch.equal(weights, again)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
