@@ -26,6 +26,7 @@ STUDIES = (
     "table-similarity-metrics",
     "table-single-party",
 )
+PLANNED = (*STUDIES, LEADERBOARD, ALL)  # the others train too little to distribute
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class ReproductionContext:
         return [part.shortened() if self.fast else part for part in study_runner.read_ladders(path)]
 
     def work(self, name: str) -> Iterator[PlannedWork]:
-        """Return the trainings of a study, of the ladders or of all; the other names train too little to distribute."""
+        """Return the trainings of a study, of the ladders or of all."""
         if name == ALL:
             return chain.from_iterable(map(self.work, (*STUDIES, LEADERBOARD)))
         if name == LEADERBOARD:
             return study_runner.ladder_work(self.ladders(), self.bench)
         if name not in STUDIES:
-            message = f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LEADERBOARD, ALL))}"
+            message = f"'{name}' has nothing to plan; choose from {', '.join(PLANNED)}"
             raise SettingError(message, code="nothing-to-plan")
         return study_runner.study_work(self.study(name), self.bench)
 

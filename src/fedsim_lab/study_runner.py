@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -31,7 +32,15 @@ from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
 from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
-from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan
+from fedsim_lab.worker_pool import (
+    PLAN_FILE,
+    PlannedTraining,
+    add_to_plan,
+    collect_results,
+    log_line,
+    read_plan,
+    run_plan,
+)
 
 # Train what a study asks for and gather its figures beside the paper's
 
@@ -81,8 +90,8 @@ def no_hooks(_: str) -> Sequence[Hook]:
 class StudyContext:
     """The folders of datasets and results, the number of seeds, and what happens during and after each training.
 
-    ``report`` is called with a line about every training when it ends; ``hooks`` returns the hooks of a training by
-    its name.
+    ``workers`` is how many processes train at the same time. ``report`` is called with a line about every training when
+    it ends; ``hooks`` returns the hooks of a training by its name.
     """
 
     data: Path | None
@@ -90,6 +99,7 @@ class StudyContext:
     seeds: int
     report: MessageCallback = print
     hooks: HookFactory = no_hooks
+    workers: int = 1
 
     def reporter(self, place: str) -> MessageCallback:
         """Return a function that reports a training after the name of its place in the study."""
@@ -332,7 +342,7 @@ def contribution_line(ladder: Mapping[str, Any]) -> str:
     return f"{ladder['job']}: {ladder['worth']}{truth}"
 
 
-# Trainings of a study as files for a faster machine, and what it brought back
+# Trainings of a study as files, for other processes of this machine or for a faster one, and what they brought back
 #
 # There ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` carries the plan out with torch, numpy
 # and, for boosted trees, scikit-learn; :func:`fedsim_lab.worker_pool.collect_results` takes the results over.
@@ -376,3 +386,22 @@ def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> 
         orders |= new
     add_to_plan(list(orders.values()), folder / PLAN_FILE)
     return len(orders)
+
+
+WORKERS_FOLDER = "workers"
+
+
+def train_side_by_side(
+    work: Iterable[PlannedWork], results: ResultStore, workers: int, report: MessageCallback = log_line
+) -> None:
+    """Train what is missing in several processes, and store it; what a run that was stopped has trained counts."""
+    folder = results.folder / WORKERS_FOLDER
+
+    def collect() -> None:
+        collect_results(sorted(folder.glob("*/worker-*")), results)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    collect()
+    if save_plan(work, results, folder):
+        run_plan(read_plan(folder / PLAN_FILE), folder, folder / "results", workers, report=report)
+    collect()

@@ -10,6 +10,7 @@ Trainings under sealed labels, which are attacked as well, need scikit-learn, to
 """
 
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays, train_missing
+from fedsim.contribution.rungs import MessageCallback, ResultStore, Rung, RungOutcome, SplitArrays, train_missing
 from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.job_training import add_placebos, train_job_part
@@ -54,8 +55,20 @@ def _parse_rung(fields: Mapping[str, Any]) -> Rung:
     return Rung(**plain)
 
 
-def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
-    """Run the planned trainings in parallel worker processes; start none after ``seconds``."""
+def log_line(message: str) -> None:
+    """Print a message with the time."""
+    print(time.strftime("%H:%M:%S"), message, flush=True)
+
+
+def run_plan(
+    trainings: Sequence[PlannedTraining],
+    folder: Path,
+    results: Path,
+    workers: int,
+    seconds: float = math.inf,
+    report: MessageCallback = log_line,
+) -> None:
+    """Run the planned trainings in parallel worker processes, which share a GPU; start none after ``seconds``."""
     context, n_trees = multiprocessing.get_context("spawn"), sum(not each.rung.trains_network for each in trainings)
     helpers = min(n_trees, max(0, (os.cpu_count() or 1) - workers))
     networks, trees = context.Queue(), context.Queue()
@@ -67,7 +80,7 @@ def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, 
         queues = [networks, trees] if number < workers else [trees]
         for queue in queues:
             queue.put(None)
-        arguments = (queues, folder, results / f"worker-{number}", deadline)
+        arguments = (queues, folder, results / f"worker-{number}", deadline, report)
         processes.append(context.Process(target=_worker, args=arguments))
     for process in processes:
         process.start()
@@ -91,7 +104,7 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
     return new
 
 
-def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float) -> None:
+def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float, report: MessageCallback) -> None:
     results, held = ResultStore(out), dict[str, SplitArrays]()
     for training in (training for queue in queues for training in iter(queue.get, None)):
         if time.time() > deadline:
@@ -100,7 +113,7 @@ def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float) -> 
             held = {training.arrays: load_arrays(folder / training.arrays)}
         arrays = held[training.arrays]
         case = add_placebos(replace(arrays, about={**arrays.about, **training.about}))
-        train_missing([case], [training.rung], results, _log_line, _train)
+        train_missing([case], [training.rung], results, report, _train)
 
 
 def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
@@ -109,10 +122,6 @@ def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
     from fedsim_lab.sealed_training import train_sealed  # noqa: PLC0415 - needs more than torch and numpy
 
     return train_sealed(rung, arrays)
-
-
-def _log_line(message: str) -> None:
-    print(time.strftime("%H:%M:%S"), message, flush=True)
 
 
 def train_rungs(rungs: Path, arrays: Path, results: Path) -> None:

@@ -160,7 +160,7 @@ class Tuner:
 
     def climb(self, grid: TuningGrid) -> list[TuningTrial]:
         """Tune one setting after the other, each with the best values so far of those before it."""
-        self._check_partners(grid)
+        self.check_partners(grid)
         axes = {axis.name: getattr(grid, axis.name) for axis in fields(grid)}
         best, total = TuningSetting(), 1 + sum(len(values) for values in axes.values() if values != (None,))
         found = {best: self._run_and_report(best, f"[1 of at most {total}]")}
@@ -173,7 +173,7 @@ class Tuner:
 
     def grid(self, grid: TuningGrid) -> list[TuningTrial]:
         """Train every combination."""
-        self._check_partners(grid)
+        self.check_partners(grid)
         settings = grid.settings()
         return _rank_trials(
             self._run_and_report(setting, f"[{number} of {len(settings)}]")
@@ -186,7 +186,7 @@ class Tuner:
         The learning rate may lie between the grid's ends; everything else is one of its values. ``memory`` stores what
         Optuna knows, so that a second call continues.
         """
-        self._check_partners(grid)
+        self.check_partners(grid)
         words = json.dumps([self.subject.identity(), asdict(grid)], sort_keys=True)
         digest = hashlib.sha256(words.encode()).hexdigest()[:16]  # another search must not be mixed with this one
         study = _optuna_study(memory, f"{self.subject.name} {digest}")
@@ -222,7 +222,7 @@ class Tuner:
         self.report(f"{place}: validation {format_metrics(found.validation)}{of_label}")
         return found
 
-    def _check_partners(self, grid: TuningGrid) -> None:
+    def check_partners(self, grid: TuningGrid) -> None:
         """Raise SettingError for an invalid number of partners before any training starts."""
         most = self.subject.most_partners
         for k in grid.k:

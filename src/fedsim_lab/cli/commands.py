@@ -28,6 +28,10 @@ DataFolder = Annotated[
 OutFolder = Annotated[
     Path, typer.Option(metavar="FOLDER", help="Folder for the results; a second run continues there.")
 ]
+Workers = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Trainings at the same time, each in a process; they share a GPU."),
+]
 
 
 def bench(
@@ -256,6 +260,7 @@ def reproduce(
     gather: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="First collect the results of such a machine.")
     ] = None,
+    workers: Workers = 1,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -271,7 +276,7 @@ def reproduce(
     """
     from fedsim_lab.cli.handlers import ReproduceOptions, gather_results, run_reproduce, write_plan
 
-    options = ReproduceOptions(seeds or (1 if fast else 5), fast, check_folder(data, "--data"), studies, out)
+    options = ReproduceOptions(seeds or (1 if fast else 5), fast, check_folder(data, "--data"), studies, out, workers)
     if gather:
         check_folder(gather, "--gather")
         gather_results(gather, options)
@@ -317,6 +322,7 @@ def sweep(
     records: Annotated[int, typer.Option(metavar="N", min=0, help="At most this many primary records; 0 for all.")] = 0,
     data: DataFolder = None,
     out: OutFolder = Path("fedsim-sweep"),
+    workers: Workers = 1,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -332,7 +338,7 @@ def sweep(
 
     subject = SweepSubject(dataset, method, preset, split, epochs, records, tuple(parse_names(secondaries)))
     axes = {"k": k, "metric": metric, "tau": tau, "rate": rate, "batch": batch, "hidden": hidden, "decay": decay}
-    context = StudyContext(check_folder(data, "--data"), out, seeds)
+    context = StudyContext(check_folder(data, "--data"), out, seeds, workers=workers)
     run_sweep(subject, parse_grid(grid, axes), context, search, OutputMode(quiet, as_json))
 
 

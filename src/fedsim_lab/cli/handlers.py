@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fedsim.cli import ExitCode
-from fedsim.cli.options import OutputMode, parse_names
+from fedsim.cli.options import OutputMode, parse_names, print_nothing
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore
 from fedsim.contribution.tuning import TuningGrid, TuningTrial
@@ -26,12 +26,12 @@ from fedsim.report.page import write_page
 from fedsim.storage.files import atomic_write, ensure_folder
 from fedsim.training.data import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
-from fedsim_lab.reproduce import ALL, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce
+from fedsim_lab.reproduce import ALL, PLANNED, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce
 from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_svg
 from fedsim_lab.result_table import ResultSheet, ResultTable
-from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_plan
+from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_plan, train_side_by_side
 from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
-from fedsim_lab.worker_pool import collect_results
+from fedsim_lab.worker_pool import collect_results, log_line
 
 TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
 WIDTH = 118
@@ -103,6 +103,7 @@ class ReproduceOptions:
     data: Path | None
     studies: Path
     out: Path
+    workers: int = 1
 
     @property
     def sheets(self) -> Path:
@@ -117,6 +118,10 @@ def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> Non
     progress = progress_printer(silent=mode.silent)
     study = StudyContext(options.data, options.out / TRAININGS_FOLDER, options.seeds, progress, watch)
     context = ReproductionContext(options.studies, study, options.fast)
+    if options.workers > 1 and name in PLANNED:
+        with report_interrupt():
+            report = print_nothing if mode.silent else log_line
+            train_side_by_side(context.work(name), ResultStore(study.out), options.workers, report)
     for one in REPRODUCTIONS if name == ALL else [name]:
         began = time.perf_counter()
         with report_interrupt():
@@ -210,6 +215,10 @@ def run_sweep(subject: SweepSubject, grid: TuningGrid, study: StudyContext, tria
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
     tuner = dataset_tuner(subject, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
     with report_interrupt():
+        if study.workers > 1 and not trials:
+            tuner.check_partners(grid)
+            work = ((arrays, [subject.rung(one)]) for one in grid.settings() for arrays in tuner.subject.cases(one))
+            train_side_by_side(work, tuner.results, study.workers, print_nothing)  # a report would show test scores
         ranked = tuner.search(grid, trials, study.out / "search.log") if trials else tuner.grid(grid)
     ranking = [{"setting": asdict(trial.setting), "validation": trial.validation} for trial in ranked]
     report = {"format": 1, "subject": asdict(subject), "ranking": ranking, "best_test": ranked[0].test}

@@ -19,13 +19,13 @@ from error_fixtures import raises
 from fedsim.cli import main
 from fedsim.contribution.rungs import ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
-from fedsim_lab.arrays_file import load_arrays, save_arrays
+from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
 from fedsim_lab.study_config import read_study
 from fedsim_lab.study_runner import load_sample, read_ladders
-from fedsim_lab.worker_pool import PlannedTraining, add_to_plan, collect_results, read_plan, run_plan
+from fedsim_lab.worker_pool import PlannedTraining, read_plan, run_plan
 
 FILES = Path(__file__).parents[3] / "experiments" / "paper"
 STUDY = """
@@ -283,20 +283,6 @@ def test_noise_moves_similarities_and_leaves_the_partners() -> None:
     assert np.std(plain.similarity - noisy.similarity) == pytest.approx(0.5, rel=0.05)
 
 
-def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
-    arrays = DatasetCases(load_sample("firms", Path(), 120)).one("random", 0)
-    save_arrays(arrays, tmp_path / "firms.npz")
-    rungs = [Rung(word, word, word, epochs=1) for word in ("solo", "top1sim")]
-    add_to_plan([PlannedTraining("firms.npz", rung, {"seed": 3}) for rung in rungs], tmp_path / "plan.json")
-    run_plan(read_plan(tmp_path / "plan.json"), tmp_path, tmp_path / "crew", workers=2, seconds=600)
-    together, alone = ResultStore(tmp_path / "together"), ResultStore(tmp_path / "alone")
-    assert collect_results(sorted((tmp_path / "crew").glob("worker-*")), together) == 2
-    loaded = load_arrays(tmp_path / "firms.npz")
-    train_missing([replace(loaded, about={**loaded.about, "seed": 3})], rungs, alone, lambda _: None)
-    for line in alone.lines:
-        np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-5)
-
-
 def test_a_worker_that_fails_is_not_passed_over(tmp_path: Path) -> None:
     lost = PlannedTraining("lost.npz", Rung("solo", "Solo", "solo"), {})
     with raises(FedSimError, code="workers-failed"):
@@ -319,6 +305,15 @@ def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(fold
     assert reproduce(folder, "figure-k", "--fast", "--gather", str(folder / "back"), "--quiet") == 0
     taken = (folder / "out" / "trainings" / "results.jsonl").read_text()
     assert taken == (folder / "back" / "worker-0" / "results.jsonl").read_text()
+
+
+def test_two_workers_train_what_one_process_trains(once: Reproduced, folder: Path) -> None:
+    assert reproduce(folder, "figure-k", "--seeds", "1", "--workers", "2", "--quiet") == 0
+    alone, together = (ResultStore(place / "out" / "trainings") for place in (once.folder, folder))
+    assert {*map(alone.name_of, alone.lines)} == {*map(together.name_of, together.lines)}
+    for line in alone.lines:
+        np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-4)
+    assert not (together.folder / "workers").exists()
 
 
 def test_hamming_needs_the_papers_filters() -> None:

@@ -80,7 +80,7 @@ def test_width_and_weight_decay_reach_the_networks() -> None:
 
 
 def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
-    chosen = ("--batch", "16,32", "--split", "group", "--secondaries", "register", "--quiet")
+    chosen = ("--batch", "16,32", "--split", "group", "--secondaries", "register", "--workers", "2", "--quiet")
     assert sweep(tmp_path, *chosen) == 0
     lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     assert all('"split": "group"' in line for line in lines)
