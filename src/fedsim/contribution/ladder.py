@@ -183,13 +183,14 @@ def _resample_scores(seeds: Sequence[_SeedScorer], groups: int, rng: np.random.G
 
 
 LADDER_FORMAT = 2
-SOLO, SOLO_WITH_IDENTIFIERS = "solo", "solo-identifiers"
+SOLO, SOLO_WITH_IDENTIFIERS, SOLO_BINNED = "solo", "solo-identifiers", "solo-identifiers-binned"
 FEDSIM_WITH_IDENTIFIERS, FEDSIM_PLACEBO = "fedsim-identifiers", "fedsim-identifiers-placebo"
 TREES_WITH_IDENTIFIERS, FEDSIM_SHUFFLED = "trees-identifiers", "fedsim-identifiers-shuffled"
 CENTRAL, STACKED_SHUFFLED = "trees-linked", "stacked-shuffled"
 RUNGS = (
     Rung(SOLO, "Solo", "solo"),
     Rung(SOLO_WITH_IDENTIFIERS, "Solo + own identifiers", "solo", inputs="identifiers"),
+    Rung(SOLO_BINNED, "Solo + own identifiers, places in bins", "solo", inputs="binned"),
     Rung("trees", "Boosted trees", "trees"),
     Rung(TREES_WITH_IDENTIFIERS, "Boosted trees + own identifiers", "trees", inputs="identifiers"),
     Rung("exact", "Exact", "exact"),
@@ -225,6 +226,7 @@ WITHOUT_IDENTIFIERS = (SOLO, "trees", "fedsim-shuffled")
 WITHOUT_PARTNER = (
     *WITHOUT_IDENTIFIERS,
     SOLO_WITH_IDENTIFIERS,
+    SOLO_BINNED,
     TREES_WITH_IDENTIFIERS,
     FEDSIM_SHUFFLED,
     STACKED_SHUFFLED,

@@ -109,7 +109,7 @@ class SplitArrays:
 
 
 PARTNERS = ("real", "placebo", "shuffled")
-INPUTS = ("features", "identifiers", "embedded", "secondary", "linked")
+INPUTS = ("features", "identifiers", "binned", "embedded", "secondary", "linked")
 PARTNER_INPUTS = ("embedded", "secondary", "linked")  # something of a partner, even for a method without partners
 BOOSTED_TREES, STACKED = "trees", "stacked"
 
@@ -128,10 +128,11 @@ class Rung:
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
         record the links of another.
     inputs
-        The primary's ``"features"``; these and its own ``"identifiers"``; the same where, for ``"stacked"``, the trees
-        may also see the ``"embedded"`` partners as in a job that sends an embedding; or, for a method without partners,
-        only the features of the most similar record of the ``"secondary"``, or all that is known in one place:
-        features, identifiers and the features of ``"linked"`` records.
+        The primary's ``"features"``; these and its own ``"identifiers"``; the same with places ``"binned"``, as other
+        numbers are, instead of by periodic embeddings; the same where, for ``"stacked"``, the trees may also see the
+        ``"embedded"`` partners as in a job that sends an embedding; or, for a method without partners, only the
+        features of the most similar record of the ``"secondary"``, or all that is known in one place: features,
+        identifiers and the features of ``"linked"`` records.
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
@@ -206,7 +207,10 @@ class Rung:
         else:
             data = [arrays.digest, seed, *([protection] if protection else [])]
         linked = {each.partner.shape[1] for each in arrays.secondaries}
-        settings = asdict(replace(self, k=None) if linked == {self.k} else self)
+        same = replace(self, k=None) if linked == {self.k} else self
+        if self.inputs == "binned" and not (arrays.primary.periodic or arrays.own.periodic):
+            same = replace(same, inputs="identifiers")
+        settings = asdict(same)
         return {"settings": settings, "data": " ".join(map(str, data))}
 
     @property
@@ -241,8 +245,10 @@ class Rung:
     def primary_data(self, arrays: SplitArrays) -> PrimaryData:
         """Return what the primary of a rung learns from."""
         features = arrays.primary
-        if self.inputs in ("identifiers", "embedded", "linked"):
+        if self.inputs in ("identifiers", "binned", "embedded", "linked"):
             features = concatenate_features(features, arrays.own)
+        if self.inputs == "binned":
+            features = replace(features, periodic=())
         if self.inputs == "linked":
             for linked in arrays.secondaries:
                 features = concatenate_features(features, joined_features(linked))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,21 @@ def test_a_placebo_keeps_every_link_and_whole_rows_but_gives_them_to_others(city
         rows, others = linked.features.numbers, given.features.numbers
         assert (rows == others).all(axis=1).mean() < 0.05
         assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, others.tolist()))
+
+
+def test_places_in_bins_lose_their_periodic_embedding_and_nothing_else(city: SplitArrays) -> None:
+    usual, binned = (Rung(inputs, inputs, "solo", inputs=inputs) for inputs in ("identifiers", "binned"))
+    features, same = usual.primary_data(city).features, binned.primary_data(city).features
+    assert features.periodic
+    assert same.periodic == ()
+    np.testing.assert_array_equal(same.numbers, features.numbers)
+    assert same.many_valued == features.many_valued
+    assert usual.result_key(city)["settings"] != binned.result_key(city)["settings"]
+
+
+def test_without_places_bins_are_not_trained_again(city: SplitArrays) -> None:
+    plain = replace(city, own=replace(city.own, periodic=()), primary=replace(city.primary, periodic=()))
+    usual, binned = (
+        Rung("solo", "Solo", "solo", inputs=inputs).result_key(plain) for inputs in ("identifiers", "binned")
+    )
+    assert usual == binned
