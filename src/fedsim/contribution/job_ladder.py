@@ -154,6 +154,18 @@ def refuse_aligned(job: Job) -> None:
 
 
 @dataclass(frozen=True, eq=False)
+class PreparedSecondary:
+    """Both sides as filters, the secondary's features with the job's noise, exact matches of the primary's records or
+    -1, and the embedding that the secondary sends, if any.
+    """
+
+    encoded: tuple[EncodedTable, EncodedTable]  # of the primary, of the secondary
+    features: Features
+    equal: Integers
+    embedding: Floats32 | None
+
+
+@dataclass(frozen=True, eq=False)
 class JobCases:
     """The tables of a job as arrays for every split and seed.
 
@@ -219,10 +231,7 @@ class JobCases:
         return self.primary.groups()
 
     @cached_property
-    def _prepared(self) -> dict[str, tuple[list[EncodedTable], Features, Integers, Floats32 | None]]:
-        """For every secondary both sides as filters, its features with the job's noise, exact matches or -1, and the
-        embedding that it sends, if any.
-        """
+    def _prepared(self) -> dict[str, PreparedSecondary]:
         prepared = {}
         for name, table in self.secondaries.items():
             encoded, identifiers = [], []
@@ -236,7 +245,8 @@ class JobCases:
             embedding = store.embed_features(features, name) if self.job.sends_embedding else None
             if embedding is not None and self.job.protection.sealed:
                 features = Features(embedding)
-            prepared[name] = encoded, features, exact_match_rows(*identifiers), embedding
+            equal = exact_match_rows(*identifiers)
+            prepared[name] = PreparedSecondary((encoded[0], encoded[1]), features, equal, embedding)
         return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
@@ -244,10 +254,12 @@ class JobCases:
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         secret = RunStore(self.folder, self.job).secret
-        (ours, theirs), features, equal, embedding = self._prepared[name]
-        linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)
+        prepared = self._prepared[name]
+        linked, delivery = link_encoded_tables(*prepared.encoded, counted, rule, secret, name)
         lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
-        return LinkedSecondary(features, lists, partner, delivery.vectors, equal, name, embedding)
+        return LinkedSecondary(
+            prepared.features, lists, partner, delivery.vectors, prepared.equal, name, prepared.embedding
+        )
 
 
 def learnt_labels(job: Job, labels: AnyArray) -> AnyArray:
