@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -37,6 +37,10 @@ from fedsim.attack import (
 from fedsim.attack.cut_layer_attacks import inversion_attack
 from fedsim.attack.location_attacks import ranked_centroids
 from fedsim.attack.repetition_attacks import (
+    MAX_AGREEING,
+    MAX_COMPONENTS,
+    MAX_DIMENSIONS,
+    JobGuesses,
     average_views,
     geometric_medians,
     locate_rows,
@@ -83,7 +87,7 @@ MAX_JOBS, MAX_BLURRED_JOBS, MAX_QUICK_JOBS = 100, 50, 10  # that an audit simula
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
 BLIND_COST = 10  # of a pair, compared with a plain coordinator
 MAX_PROBES, MAX_CHECKED = 100, 20_000  # records per target, and requests by which a limit is reached
-MAX_TRAINED_EMBEDDINGS = 10  # an autoencoder of every job takes about a second
+MAX_TRAINED_EMBEDDINGS = 20  # an autoencoder of every job takes about two seconds
 TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is probed
 MAX_LINKS, MAX_LINKS_OF_JOB = 200, 50  # of a row, to locate it once, and in every job
 FLIPPED_BITS = 2  # of a made-up filter
@@ -125,10 +129,22 @@ class BudgetAudit:
     secondary: Policy
     coordinator: Policy
     settings: AuditSettings
+    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     @property
     def setup(self) -> AttackSetup:
         return self.linkage.setup
+
+    @property
+    def trains_embedding(self) -> bool:
+        """Whether every job trains an embedding of its own."""
+        return self.job.sends_embedding and self.job.protection.embedding_name == "autoencoder"
+
+    @property
+    def feature_jobs(self) -> int:
+        """The number of jobs of which features are attacked; no linkage is needed for that."""
+        most = MAX_TRAINED_EMBEDDINGS if self.trains_embedding else MAX_JOBS
+        return min(self.allowance.jobs, MAX_QUICK_JOBS if self.settings.quick else most)
 
     @cached_property
     def allowance(self) -> Allowance:
@@ -261,7 +277,7 @@ def _repeated_places(
 
     which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
     name, learns = f"places {_jobs_title(jobs)}{which}", f"where a partner record is, within {radius:g} m{which}"
-    promised = _repeated_blur_guarantee(audit, place)
+    promised = partial(_repeated_blur_guarantee, audit, place)
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_LINKS, jobs, locate)
     yield _planned(AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size)
 
@@ -323,7 +339,7 @@ def _planned(
     what: str,
     learns: str,
     run: Callable[[], AttackFinding],
-    promised: Guarantee = NO_GUARANTEE,
+    promised: Guarantee | Callable[[], Guarantee] = NO_GUARANTEE,
     memory: float = 0.0,
 ) -> PlannedAttack:
     return PlannedAttack(kind, *ON_SECONDARY, what, learns, run, promised, memory)
@@ -334,36 +350,49 @@ def _planned(
 
 def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generator) -> Iterator[PlannedAttack]:
     linkage, job = audit.linkage, inputs.job
-    trained = job.sends_embedding and job.protection.embedding_name == "autoencoder"
-    jobs = min(audit.jobs, MAX_TRAINED_EMBEDDINGS) if trained else audit.jobs
+    jobs = audit.feature_jobs
     rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), None, rng)
     features = feature_columns(inputs.secondary)[rows]
     known = sample_known_rows(len(rows), rng)
 
-    def invert(number: int, *, itself: bool = False) -> AttackFinding:
-        protected = (_protected_features(audit, inputs, each) for each in range(number))
-        sent = (
-            (feature_columns(used) if itself else sent_rows(inputs, used, _job_secret(audit, each)))[rows]
-            for each, used in enumerate(protected)
-        )
-        # The same models and intervals for every number of jobs, so that only what they reveal differs.
-        return repeated_inversion_attack(sent, features, known, rng=np.random.default_rng([audit.setup.seed, 11]))
+    terms, embedded, tables = job.protection.features, list[JobGuesses](), list[JobGuesses]()
+    exchanged = terms is not None and terms.exchange_of is not None
 
-    promised = NO_GUARANTEE
-    if job.protection.features is not None:
-        # What is sent is computed from protected features, so who is given these themselves recovers no less; where
-        # neighbours exchange them, their mean over the jobs, or over a group of one job, can be nearer than each.
-        tables = [feature_columns(_protected_features(audit, inputs, number))[rows] for number in range(jobs)]
-        ways, size = [np.mean(tables, axis=0)], job.protection.features.exchange_of
-        places = audit.setup.places(audit.linkage.partners)
-        if size is not None and places is not None:
-            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, size))[rows])
+    def invert(number: int, *, itself: bool = False) -> AttackFinding:
+        guesses = tables if itself else embedded
+        for each in range(len(guesses), number):
+            used = _protected_features(audit, inputs, each)
+            sent = feature_columns(used) if itself else _sent_rows_of(audit, inputs, used, each)
+            guesses.append(JobGuesses.of(sent[rows], features, known, exchanged=exchanged))
+        # The same models and intervals for every number of jobs, so that only what they reveal differs.
+        models = np.random.default_rng([audit.setup.seed, 11])
+        return repeated_inversion_attack(guesses[:number], features, known, rng=models)
+
+    def promised() -> Guarantee:
+        """Who is given protected features themselves recovers no less than from what is computed from them."""
+        if terms is None:
+            return NO_GUARANTEE
+        used = [feature_columns(_protected_features(audit, inputs, number))[rows] for number in range(jobs)]
+        ways, places = [np.mean(used, axis=0)], audit.setup.places(audit.linkage.partners)
+        if terms.exchange_of is not None and places is not None:  # the mean of a group can be nearer than each of it
+            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, terms.exchange_of))[rows])
         means = [inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways]
         given = max(invert(jobs, itself=True).score.value, *means)
-        promised = _after_jobs(" ".join(feature_guarantees(job.protection.features)), jobs, given + PRIOR_SLACK)
+        return _after_jobs(" ".join(feature_guarantees(terms)), jobs, given + PRIOR_SLACK)
+
     name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
-    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, 64.0 * features.size)
+    memory = 8.0 * (2 * features.size * jobs + MAX_AGREEING * len(rows) * (2 * MAX_COMPONENTS + 9 * MAX_DIMENSIONS))
+    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
+
+
+def _sent_rows_of(audit: BudgetAudit, inputs: TrainingInputs, features: Features, number: int) -> Floats:
+    """Return what a secondary sends of all its rows in one of its jobs; what took long to train is kept."""
+    if not audit.trains_embedding:
+        return sent_rows(inputs, features, _job_secret(audit, number))
+    if number not in audit.sent:
+        audit.sent[number] = sent_rows(inputs, features, _job_secret(audit, number))
+    return audit.sent[number]
 
 
 def _job_secret(audit: BudgetAudit, number: int) -> bytes:
@@ -448,12 +477,12 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 4 * len(rows) * most * linkage.encoded[0].bits.shape[1])
     run = partial(repeat_attack, f"filters {title}", kind, most, filters, what, first=0)
     everybody = audit.setup.secondary
-    promised = nearest_guarantee(linkage, everybody, linkage.partners, everybody)
+    promised = partial(nearest_guarantee, linkage, everybody, linkage.partners, everybody)
     yield _planned(kind, f"filters {title}", FILTER_SECRET, run, promised, memory)
     for place in linkage.setup.all_places:
         which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
         name, learns = f"places {title}{which}", f"where a partner record is, within {settings.metres:g} m{which}"
-        promised = blur_guarantee(linkage, settings, place)
+        promised = partial(blur_guarantee, linkage, settings, place)
         run = partial(repeat_attack, name, kind, most, partial(locate, place), what, first=0)
         yield _planned(kind, name, learns, run, promised, memory)
 

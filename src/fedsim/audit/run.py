@@ -18,6 +18,7 @@ from fedsim.errors import FedSimError, SettingError
 from fedsim.protocol.messages import Party, Role
 from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
+from fedsim.types import Floats
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -47,10 +48,11 @@ class PreparedAudit:
     inputs: split_attacks.TrainingInputs | None
     job: Job
     policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
+    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     def budget(self, settings: report.AuditSettings) -> budget_attacks.BudgetAudit:
         """Return the attacks of a primary that asks again."""
-        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings)
+        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings, self.sent)
 
 
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
@@ -355,7 +357,9 @@ class MitigationSearch:
 
     def _best_advantage(self, attacks: Iterable[report.PlannedAttack], secret: str) -> float:
         """Return the best advantage of all attacks on the secret, whatever its interval."""
-        relevant = [attack for attack in attacks if attack.kind.secret == secret]
+        relevant = [
+            replace(attack, guarantee=report.NO_GUARANTEE) for attack in attacks if attack.kind.secret == secret
+        ]
         rows, _ = report.run_attacks("", relevant, self.settings.memory)
         return max((row.found.advantage for row in rows), default=0.0)
 
