@@ -334,6 +334,8 @@ def repeat_attack(
 ) -> AttackFinding:
     """Attack with 1, 10, 100 and so on up to ``most`` repetitions; return the best finding with the scores of all.
 
+    Its figure ``REPETITIONS`` is the number that this finding needed.
+
     Parameters
     ----------
     name, kind
@@ -349,12 +351,12 @@ def repeat_attack(
     """
     numbers = [first, *_tens_below(most), *([most] if most > first else [])]
     found = {number: attempt(number) for number in numbers}
-    figures = {finding.REPETITIONS: float(most), finding.SCORE_ONCE: found[first].score.value}
+    best = max(reversed(numbers), key=lambda number: found[number].score.value)  # of equal ones, the largest number
+    figures = {finding.REPETITIONS: float(best), finding.SCORE_ONCE: found[first].score.value}
     figures |= {f"score with {number} {what}": found[number].score.value for number in numbers[1:]}
     if (metres := finding.MEDIAN_ERROR_METRES) in found[first].figures:
         figures["median error without repetition"] = found[first].figures[metres]
         figures |= {f"median error with {number} {what}": found[number].figures[metres] for number in numbers[1:]}
-    best = max(reversed(numbers), key=lambda number: found[number].score.value)  # more of them only where that helps
     return replace(found[best], attack=name, kind=kind, figures={**found[best].figures, **figures})
 
 
