@@ -148,7 +148,7 @@ EXPLANATIONS = {
     AttackKind.REPEATED_LINKS: "combining {times} of the {allowed} jobs that {about} accepts, each with noise of its "
     "own, {who} learns {learns}: {measure} {score}, after one job {once}",
     AttackKind.REPEATED_FEATURES: "combining {times} of the {allowed} jobs that {about} accepts, {who} explains "
-    "{share} of the variance of its features if it knows those of some rows, after one job {once}",
+    "{share} of the variance of its features if it knows those of some rows, after one job {share_once}",
     AttackKind.PROBING: "predicting {times} made-up records near each of some records of {about}, {who} learns "
     "{learns}: {measure} {score}, without them {once}",
     AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
@@ -196,7 +196,8 @@ class AuditRow:
         facts |= {"score": f"{found.score.value:.2f}", "blind": f"{found.blind:.2f}", "learns": self.learns}
         repeated = {"times": REPETITIONS, "allowed": JOBS_ALLOWED}
         facts |= {name: f"{found.figures.get(figure, 0.0):,.0f}" for name, figure in repeated.items()}
-        facts |= {"once": f"{found.figures.get(SCORE_ONCE, 0.0):.2f}", "measure": found.measure}
+        once = found.figures.get(SCORE_ONCE, 0.0)
+        facts |= {"once": f"{once:.2f}", "share_once": f"{100 * once:.3g} %", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
         sentence = EXPLANATIONS[found.kind].format(**facts)
         return f"{sentence[0].upper()}{sentence[1:]}."
