@@ -248,10 +248,13 @@ MITIGATIONS = {
     AttackKind.PROBING: ("max_new_records",),
 }
 _ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
+_ONE_JOB = "the policy allows a single job already; protect what that one reveals"
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
     AttackKind.PROFILES: "distances to a known table identify a name; choose a coordinator without the partner's table",
+    AttackKind.REPEATED_LINKS: _ONE_JOB,
+    AttackKind.REPEATED_FEATURES: _ONE_JOB,
     AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
 }
 
@@ -308,13 +311,19 @@ class MitigationSearch:
             return Mitigation(lambda _: f'protection.coordinator = "blind"{noise}', (1.0,), measure)
         if name in POLICY_LIMITS:
             measure = partial(self._ask_less, name, secret)
-            return Mitigation(lambda value: f"policy.{name} = {value:g}", POLICY_LIMITS[name], measure)
+            return Mitigation(lambda value: f"policy.{name} = {value:g}", self.lower_limits(name), measure)
         if name == "sealed":
             measure = partial(self._train_again, name, 1.0, secret)
             return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
         terms = f"protection.{name} with {'' if name == 'features' else 'clip = 1, '}noise"
         measure = partial(self._train_again, name, 1.0, secret)
         return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
+
+    def lower_limits(self, name: str) -> Sequence[float]:
+        """Return the limits of a policy that are below the present one."""
+        allowed = self.audited.budget(self.settings).allowance
+        present = {"max_jobs": allowed.jobs, "max_new_records": allowed.new_records}[name]
+        return [limit for limit in POLICY_LIMITS[name] if limit < present]
 
     def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
         """Return the leak of a linkage with more blur, noise or random links, and what that costs."""
@@ -358,7 +367,9 @@ class MitigationSearch:
     def _best_advantage(self, attacks: Iterable[report.PlannedAttack], secret: str) -> float:
         """Return the best advantage of all attacks on the secret, whatever its interval."""
         relevant = [
-            replace(attack, guarantee=report.NO_GUARANTEE) for attack in attacks if attack.kind.secret == secret
+            replace(attack, guarantee=report.NO_GUARANTEE)
+            for attack in attacks
+            if _secret(attack.kind, attack.learns) == secret
         ]
         rows, _ = report.run_attacks("", relevant, self.settings.memory)
         return max((row.found.advantage for row in rows), default=0.0)
@@ -393,7 +404,8 @@ def recommend_settings(
     worst: dict[tuple[str, ...], report.AuditRow] = {}
     for row in sorted(rows, key=lambda row: row.leak):
         if row.leak > settings.limit:
-            name = row.found.attack if row.is_check else row.found.kind.secret  # every check counts by itself
+            # Every check counts by itself.
+            name = row.found.attack if row.is_check else _secret(row.found.kind, row.learns)
             worst[row.found.adversary.value, name] = row
     fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, report.MIN_TARGETS))
     search, advice = MitigationSearch(audited, fewer), []
@@ -402,14 +414,20 @@ def recommend_settings(
         progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))
         impossible = {"blur"} if setup.place_columns is None else set()
         impossible |= {"blind"} if setup.blind or not setup.can_be_blind else set()
+        impossible |= {name for name in POLICY_LIMITS if not search.lower_limits(name)}
         names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:
             reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
             advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))
         for name in names:
-            mitigation = search.mitigation(name, found.kind.secret)
+            mitigation = search.mitigation(name, _secret(found.kind, row.learns))
             advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
     return advice
+
+
+def _secret(kind: AttackKind, learns: str) -> str:
+    """Return an id of what is learned: a primary that asks again learns filters, and places, by the same attack."""
+    return f"{kind.secret}: {learns}" if kind in (AttackKind.REPEATED_LINKS, AttackKind.PROBING) else kind.secret
 
 
 def _search_weakest_setting(

@@ -12,7 +12,14 @@ from fedsim.attack.finding import JOBS_ALLOWED, REPETITIONS, SCORE_ONCE, AttackK
 from fedsim.audit import budget_attacks
 from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
-from fedsim.audit.run import PreparedAudit, audit_job, prepare_audit, read_audit_tables, recommend_settings
+from fedsim.audit.run import (
+    MitigationSearch,
+    PreparedAudit,
+    audit_job,
+    prepare_audit,
+    read_audit_tables,
+    recommend_settings,
+)
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import Policy, read_party_file
 from fedsim.linkage import private_linkage
@@ -178,6 +185,28 @@ def test_an_audit_reads_the_limits_of_the_parties_whose_files_are_here(folder, t
     allowed = {row.found.figures[JOBS_ALLOWED] for row in report.rows if row.found.kind is AttackKind.REPEATED_LINKS}
     assert allowed == {4.0}
     assert any("notary" in note for note in report.notes)
+
+
+def test_advice_tries_limits_below_those_of_the_policy_only(sealed):
+    search = MitigationSearch(replace(sealed, policies=(Policy(max_jobs=6), Policy(max_new_records=2_000))), FAST)
+    assert list(search.mitigation("max_jobs", "").values) == [5, 2, 1]
+    assert list(search.mitigation("max_new_records", "").values) == [1_000, 0]
+
+
+def test_a_policy_that_allows_one_job_gets_no_limit_as_advice(sealed):
+    audited = replace(sealed, policies=(Policy(max_jobs=1), Policy()))
+    rows = list(rows_of(budget(audited, audited.policies[0]), AttackKind.REPEATED_FEATURES).values())
+    [advice] = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
+    assert advice.setting == ""
+    assert not advice.reached
+
+
+def test_filters_and_places_that_are_found_by_asking_again_get_advice_each(folder):
+    audited = prepared(folder, tau=None, sigma=1.0, k=2)
+    rows = list(rows_of(budget(audited), AttackKind.REPEATED_LINKS).values())
+    assert len(rows) == 2
+    advice = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
+    assert {each.attack for each in advice} == {row.found.attack for row in rows}
 
 
 def test_advice_against_repetition_names_a_limit_of_the_policy(sealed):
