@@ -242,17 +242,37 @@ def agreeing_guesses(jobs: Sequence[Floats], wanted: Floats, known: Integers, rn
     guesses = np.stack([held_out_ridge(rows, wanted[fitted], known[fitted]) for rows in jobs], axis=1)  # (U, J, D)
     best, least = guesses.mean(axis=1), math.inf
     for _ in range(AGREEMENT_ROUNDS):
-        tried = []
-        for near, power in product(_agreement(guesses), AGREEMENT_POWERS):
-            weight = near**power / (near**power).sum(axis=1, keepdims=True)  # (U, J)
-            agreed = np.einsum("uj,ujd->ud", weight, guesses)
-            target = held_out_ridge(agreed, wanted, known)  # in the scale of features again
-            tried.append((_squared_error(target[known[held_out]], wanted[held_out]), agreed, target, weight))
-        error, agreed, target, weight = min(tried, key=lambda each: each[0])
+        error, agreed, target, weight = _best_agreement(guesses, wanted, known, held_out)
         if error < least:
             best, least = agreed, error
         guesses = np.stack([_weighted_ridge(rows, target, weight[:, [job]]) for job, rows in enumerate(jobs)], axis=1)
     return np.asarray(best)
+
+
+def agreeing_features(shown: Sequence[Floats], features: Floats, known: Integers) -> Floats:
+    """Return for every row the features on which tables agree that jobs show themselves, (U, F) each -> (U, D)."""
+    wanted, known = _scaled(features, np.unique(known)), np.unique(known)
+    spread = features[known].std(axis=0)
+    _, axes = np.linalg.eigh(wanted.T @ wanted)
+    axes = axes[:, -MAX_DIMENSIONS:] / np.where(spread > 0, spread, 1.0)[:, None]  # (F, D)
+    guesses = np.stack([rows @ axes for rows in shown[:MAX_AGREEING]], axis=1)
+    return _best_agreement(guesses, wanted, known, np.arange(len(known)))[1]
+
+
+def _best_agreement(
+    guesses: Floats, wanted: Floats, known: Integers, held_out: Integers
+) -> tuple[float, Floats, Floats, Floats]:
+    """Return the least error on some of the known rows, what jobs agree on, that in the scale of features, and weights.
+
+    These are a number and tables of (U, D), (U, D) and (U, J).
+    """
+    tried = []
+    for near, power in product(_agreement(guesses), AGREEMENT_POWERS):
+        weight = near**power / (near**power).sum(axis=1, keepdims=True)
+        agreed = np.einsum("uj,ujd->ud", weight, guesses)
+        target = held_out_ridge(agreed, wanted, known)
+        tried.append((_squared_error(target[known[held_out]], wanted[held_out]), agreed, target, weight))
+    return min(tried, key=lambda each: each[0])
 
 
 def _agreement(guesses: Floats) -> list[Floats]:

@@ -41,6 +41,7 @@ from fedsim.attack.repetition_attacks import (
     MAX_COMPONENTS,
     MAX_DIMENSIONS,
     JobGuesses,
+    agreeing_features,
     average_views,
     geometric_medians,
     locate_rows,
@@ -376,6 +377,7 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
         ways, places = [np.mean(used, axis=0)], audit.setup.places(audit.linkage.partners)
         if terms.exchange_of is not None and places is not None:  # the mean of a group can be nearer than each of it
             ways.append(feature_columns(party_data.average_features(inputs.secondary, places, terms.exchange_of))[rows])
+            ways.append(agreeing_features(used, features, known))
         means = [inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways]
         given = max(invert(jobs, itself=True).score.value, *means)
         return _after_jobs(" ".join(feature_guarantees(terms)), jobs, given + PRIOR_SLACK)

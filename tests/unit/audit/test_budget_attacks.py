@@ -88,6 +88,15 @@ def test_places_that_every_job_displaces_anew_are_found_within_the_bound_of_all_
     assert row.verdict is not Verdict.BROKEN
 
 
+def test_features_that_every_job_exchanges_anew_are_found_within_the_bound_of_those_it_shows(folder):
+    exchanged = Protection(gradients="none", features=FeatureTerms(exchange_of=5))
+    settings = AuditSettings(most_records=300, tries=0)
+    audit = budget(prepared(folder, exchanged, blur=BLUR), Policy(max_jobs=20), settings=settings)
+    row = rows_of(audit, AttackKind.REPEATED_FEATURES)["features over 20 jobs"]
+    assert row.found.score.value > row.found.figures[SCORE_ONCE]
+    assert row.verdict is not Verdict.BROKEN
+
+
 def test_a_secondary_that_accepts_one_job_gives_no_second_draw(sealed):
     found = rows_of(budget(sealed, Policy(max_jobs=1)), AttackKind.REPEATED_FEATURES)["features over one job"].found
     assert found.score.value == found.figures[SCORE_ONCE]
