@@ -4,12 +4,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import budget_attacks, linkage_attacks, report, split_attacks
+from fedsim.audit import budget_attacks, build_checks, linkage_attacks, report, split_attacks
 from fedsim.config.job import PRESET_SIGMA, Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import is_aligned
@@ -207,7 +208,9 @@ def attack_secondary(
             why = "the primary's file is not here; they are the primary's, not yours"
             skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     progress(STAGES["repeat"])
-    found, left = report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
+    budget = audited.budget(settings)
+    repeated = chain(budget.attacks(rng), build_checks.planned_checks(budget))
+    found, left = report.run_attacks(name, repeated, settings.memory)
     rows, skipped = rows + found, skipped + left
     if linkage.terms.hide_rows:
         why = "hidden rows cannot be recognised in another job or request"

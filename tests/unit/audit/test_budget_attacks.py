@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.attack.finding import JOBS_ALLOWED, REPETITIONS, SCORE_ONCE, AttackKind
-from fedsim.audit import budget_attacks
+from fedsim.audit import build_checks
 from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
 from fedsim.audit.run import (
@@ -60,7 +60,7 @@ def budget(
 
 
 def rows_of(audit: BudgetAudit, *kinds: AttackKind) -> dict[str, AuditRow]:
-    attacks = audit.attacks(np.random.default_rng(0))
+    attacks = [*audit.attacks(np.random.default_rng(0)), *build_checks.planned_checks(audit)]
     rows, _ = run_attacks("rentals", [attack for attack in attacks if attack.kind in kinds], FAST.memory)
     return {row.found.attack: row for row in rows}
 
@@ -139,7 +139,7 @@ def test_the_smaller_limit_of_two_policies_counts(folder):
 
 def test_hidden_rows_leave_nothing_to_combine(folder):
     audit = budget(prepared(folder, Protection(), hide_rows=True))
-    assert {attack.kind for attack in audit.attacks(np.random.default_rng(0))} == {AttackKind.BUILD_CHECK}
+    assert not list(audit.attacks(np.random.default_rng(0)))
 
 
 def checks(audit: BudgetAudit) -> dict[str, Verdict]:
@@ -178,7 +178,7 @@ def test_a_build_that_draws_noise_on_features_again_is_caught(sealed, monkeypatc
     [
         ("jobs", lambda patch: patch.setattr(PrimaryBudget, "_check", lambda *_: None)),
         ("links", lambda patch: patch.setattr(LinkedListState, "link_new", lambda *arguments: arguments[3]())),
-        ("records", lambda patch: patch.setattr(budget_attacks, "find_new_records", lambda *_, **__: [])),
+        ("records", lambda patch: patch.setattr(build_checks, "find_new_records", lambda *_, **__: [])),
     ],
 )
 def test_a_build_that_answers_beyond_a_limit_is_caught(sealed, monkeypatch, limit, broken):
