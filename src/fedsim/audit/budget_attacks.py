@@ -1,8 +1,7 @@
 """What a primary learns by asking again, within what the policies allow: by several jobs, and by made-up records.
 
 Another job draws all noise anew, and every made-up record has noise of its own. So the attacks use as many of them as a
-secondary and its coordinator accept, and checks of the build ask once more: nothing may be drawn twice within a job,
-and nothing may be answered beyond a limit.
+secondary and its coordinator accept.
 
 Letters: n own records, m partner records, K partners, U linked rows, C numbers sent per row.
 """
@@ -10,10 +9,9 @@ Letters: n own records, m partner records, K partners, U linked rows, C numbers 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,6 +35,11 @@ from fedsim.attack import (
 from fedsim.attack.cut_layer_attacks import inversion_attack
 from fedsim.attack.location_attacks import ranked_centroids
 from fedsim.attack.repetition_attacks import (
+    MAX_AGREEING,
+    MAX_COMPONENTS,
+    MAX_DIMENSIONS,
+    JobGuesses,
+    agreeing_features,
     average_views,
     geometric_medians,
     locate_rows,
@@ -66,24 +69,20 @@ from fedsim.linkage import blind_linkage, similarities
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_new_records
 from fedsim.privacy import geodesy, keyed_prng
-from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.blind_coordinator import find_new_records
 from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
-from fedsim.runs.budget import PrimaryBudget
 from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
 from fedsim.runtime.secondary import longest_training
 from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
-from fedsim.storage.files import DigestSet
-from fedsim.types import AnyArray, EncodedTable, Floats, Integers
+from fedsim.types import EncodedTable, Floats, Integers
 
 MAX_JOBS, MAX_BLURRED_JOBS, MAX_QUICK_JOBS = 100, 50, 10  # that an audit simulates
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
 BLIND_COST = 10  # of a pair, compared with a plain coordinator
-MAX_PROBES, MAX_CHECKED = 100, 20_000  # records per target, and requests by which a limit is reached
-MAX_TRAINED_EMBEDDINGS = 10  # an autoencoder of every job takes about a second
+MAX_PROBES = 100  # records per target
+MAX_TRAINED_EMBEDDINGS = 20  # an autoencoder of every job takes about two seconds
 TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is probed
 MAX_LINKS, MAX_LINKS_OF_JOB = 200, 50  # of a row, to locate it once, and in every job
 FLIPPED_BITS = 2  # of a made-up filter
@@ -125,10 +124,22 @@ class BudgetAudit:
     secondary: Policy
     coordinator: Policy
     settings: AuditSettings
+    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     @property
     def setup(self) -> AttackSetup:
         return self.linkage.setup
+
+    @property
+    def trains_embedding(self) -> bool:
+        """Whether every job trains an embedding of its own."""
+        return self.job.sends_embedding and self.job.protection.embedding_name == "autoencoder"
+
+    @property
+    def feature_jobs(self) -> int:
+        """The number of jobs of which features are attacked; no linkage is needed for that."""
+        most = MAX_TRAINED_EMBEDDINGS if self.trains_embedding else MAX_JOBS
+        return min(self.allowance.jobs, MAX_QUICK_JOBS if self.settings.quick else most)
 
     @cached_property
     def allowance(self) -> Allowance:
@@ -144,22 +155,12 @@ class BudgetAudit:
         return max(2, min(self.allowance.jobs, most, PAIRS_OF_ALL_JOBS // pairs)) if self.allowance.jobs > 1 else 1
 
     def attacks(self, rng: Generator) -> Iterator[PlannedAttack]:
-        """Plan the attacks of a primary that uses up what it is allowed, and the checks of the build."""
+        """Plan the attacks of a primary that uses up what it is allowed."""
         if not self.linkage.terms.hide_rows:  # hidden rows cannot be recognised in another job or request
             yield from _repeated_links(self, rng)
             yield from _probing(self, rng)
             if self.inputs is not None:
                 yield from _repeated_features(self, self.inputs, rng)
-        promised = Guarantee("a request that is repeated within a job gets the same answer", 0.0)
-        run = partial(noise_again, self)
-        yield _check("noise drawn again", "what noise should hide, by asking again", run, promised)
-        promised = Guarantee("what exceeds the limits of a policy is refused", 0.0)
-        run = partial(answered_beyond_limits, self)
-        yield _check("requests beyond the budget", "more than the policies allow", run, promised)
-
-
-def _check(what: str, learns: str, run: Callable[[], AttackFinding], promised: Guarantee) -> PlannedAttack:
-    return PlannedAttack(AttackKind.BUILD_CHECK, *ON_SECONDARY, what, learns, run, promised)
 
 
 # Several jobs: similarities and places
@@ -261,7 +262,7 @@ def _repeated_places(
 
     which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
     name, learns = f"places {_jobs_title(jobs)}{which}", f"where a partner record is, within {radius:g} m{which}"
-    promised = _repeated_blur_guarantee(audit, place)
+    promised = partial(_repeated_blur_guarantee, audit, place)
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_LINKS, jobs, locate)
     yield _planned(AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size)
 
@@ -323,7 +324,7 @@ def _planned(
     what: str,
     learns: str,
     run: Callable[[], AttackFinding],
-    promised: Guarantee = NO_GUARANTEE,
+    promised: Guarantee | Callable[[], Guarantee] = NO_GUARANTEE,
     memory: float = 0.0,
 ) -> PlannedAttack:
     return PlannedAttack(kind, *ON_SECONDARY, what, learns, run, promised, memory)
@@ -334,46 +335,60 @@ def _planned(
 
 def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generator) -> Iterator[PlannedAttack]:
     linkage, job = audit.linkage, inputs.job
-    trained = job.sends_embedding and job.protection.embedding_name == "autoencoder"
-    jobs = min(audit.jobs, MAX_TRAINED_EMBEDDINGS) if trained else audit.jobs
+    jobs = audit.feature_jobs
     rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), None, rng)
     features = feature_columns(inputs.secondary)[rows]
     known = sample_known_rows(len(rows), rng)
 
-    def invert(number: int, *, itself: bool = False) -> AttackFinding:
-        protected = (_protected_features(audit, inputs, each) for each in range(number))
-        sent = (
-            (feature_columns(used) if itself else sent_rows(inputs, used, _job_secret(audit, each)))[rows]
-            for each, used in enumerate(protected)
-        )
-        # The same models and intervals for every number of jobs, so that only what they reveal differs.
-        return repeated_inversion_attack(sent, features, known, rng=np.random.default_rng([audit.setup.seed, 11]))
+    terms, embedded, tables = job.protection.features, list[JobGuesses](), list[JobGuesses]()
+    exchanged = terms is not None and terms.exchange_of is not None
 
-    promised = NO_GUARANTEE
-    if job.protection.features is not None:
-        # What is sent is computed from protected features, so who is given these themselves recovers no less; where
-        # neighbours exchange them, their mean over the jobs, or over a group of one job, can be nearer than each.
-        tables = [feature_columns(_protected_features(audit, inputs, number))[rows] for number in range(jobs)]
-        ways, size = [np.mean(tables, axis=0)], job.protection.features.exchange_of
-        places = audit.setup.places(audit.linkage.partners)
-        if size is not None and places is not None:
-            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, size))[rows])
+    def invert(number: int, *, itself: bool = False) -> AttackFinding:
+        guesses = tables if itself else embedded
+        for each in range(len(guesses), number):
+            used = protected_features(audit, inputs, each)
+            sent = feature_columns(used) if itself else _sent_rows_of(audit, inputs, used, each)
+            guesses.append(JobGuesses.of(sent[rows], features, known, exchanged=exchanged))
+        # The same models and intervals for every number of jobs, so that only what they reveal differs.
+        models = np.random.default_rng([audit.setup.seed, 11])
+        return repeated_inversion_attack(guesses[:number], features, known, rng=models)
+
+    def promised() -> Guarantee:
+        """Who is given protected features themselves recovers no less than from what is computed from them."""
+        if terms is None:
+            return NO_GUARANTEE
+        used = [feature_columns(protected_features(audit, inputs, number))[rows] for number in range(jobs)]
+        ways, places = [np.mean(used, axis=0)], audit.setup.places(audit.linkage.partners)
+        if terms.exchange_of is not None and places is not None:  # the mean of a group can be nearer than each of it
+            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, terms.exchange_of))[rows])
+            ways.append(agreeing_features(used, features, known))
         means = [inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways]
         given = max(invert(jobs, itself=True).score.value, *means)
-        promised = _after_jobs(" ".join(feature_guarantees(job.protection.features)), jobs, given + PRIOR_SLACK)
+        return _after_jobs(" ".join(feature_guarantees(terms)), jobs, given + PRIOR_SLACK)
+
     name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
-    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, 64.0 * features.size)
+    memory = 8.0 * (2 * features.size * jobs + MAX_AGREEING * len(rows) * (2 * MAX_COMPONENTS + 9 * MAX_DIMENSIONS))
+    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
 
 
-def _job_secret(audit: BudgetAudit, number: int) -> bytes:
+def _sent_rows_of(audit: BudgetAudit, inputs: TrainingInputs, features: Features, number: int) -> Floats:
+    """Return what a secondary sends of all its rows in one of its jobs; what took long to train is kept."""
+    if not audit.trains_embedding:
+        return sent_rows(inputs, features, job_secret(audit, number))
+    if number not in audit.sent:
+        audit.sent[number] = sent_rows(inputs, features, job_secret(audit, number))
+    return audit.sent[number]
+
+
+def job_secret(audit: BudgetAudit, number: int) -> bytes:
     """Return the secret of a secondary in one of its jobs."""
     return np.random.default_rng([audit.setup.seed, 3, number]).bytes(keyed_prng.SECRET_BYTES)
 
 
-def _protected_features(audit: BudgetAudit, inputs: TrainingInputs, number: int) -> Features:
+def protected_features(audit: BudgetAudit, inputs: TrainingInputs, number: int) -> Features:
     """Return the features of a secondary as one of its jobs uses them."""
-    setup, secret = audit.setup, _job_secret(audit, number)
+    setup, secret = audit.setup, job_secret(audit, number)
     blurred = party_data.blur_identifiers(setup.secondary, audit.linkage.terms, secret, setup.name)
     return party_data.protect_features(inputs.secondary, setup.places(blurred), inputs.job, secret, setup.name)
 
@@ -448,12 +463,12 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 4 * len(rows) * most * linkage.encoded[0].bits.shape[1])
     run = partial(repeat_attack, f"filters {title}", kind, most, filters, what, first=0)
     everybody = audit.setup.secondary
-    promised = nearest_guarantee(linkage, everybody, linkage.partners, everybody)
+    promised = partial(nearest_guarantee, linkage, everybody, linkage.partners, everybody)
     yield _planned(kind, f"filters {title}", FILTER_SECRET, run, promised, memory)
     for place in linkage.setup.all_places:
         which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
         name, learns = f"places {title}{which}", f"where a partner record is, within {settings.metres:g} m{which}"
-        promised = blur_guarantee(linkage, settings, place)
+        promised = partial(blur_guarantee, linkage, settings, place)
         run = partial(repeat_attack, name, kind, most, partial(locate, place), what, first=0)
         yield _planned(kind, name, learns, run, promised, memory)
 
@@ -478,7 +493,7 @@ def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
     if linkage.state is None:  # a blind coordinator counts new records alone
         found, answered = _link_blindly(linkage, queries), np.arange(len(queries))
     else:
-        found = _link_plainly(linkage, linkage.state, queries)
+        found = link_plainly(linkage, linkage.state, queries)
         with TemporaryDirectory() as folder:
             answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
     seen = linkage.view
@@ -532,7 +547,7 @@ def _link_blindly(linkage: AuditedLinkage, queries: EncodedTable) -> PrivateLink
     return PrivateLinks(links.partner.astype(np.int32), similarity)
 
 
-def _link_plainly(linkage: AuditedLinkage, state: LinkageState, queries: EncodedTable) -> PrivateLinks:
+def link_plainly(linkage: AuditedLinkage, state: LinkageState, queries: EncodedTable) -> PrivateLinks:
     """Link new records as a plain coordinator does."""
     return link_new_records(queries, state, _linkage_config(linkage), linkage.secret, linkage.setup.name, threads=1)
 
@@ -550,7 +565,7 @@ def _ask_within_limits(
     A target that was refused is not asked about again. ``links`` are the answers: those to a record are the same
     whatever records it is asked about with.
     """
-    state, limits = _list_state(audit, folder), _link_limits(audit)
+    state, limits = list_state(audit, folder), link_limits(audit)
     is_open, answered = np.ones(int(target.max()) + 1, bool), list[Integers]()
     for now in range(int(turn.max()) + 1):
         waiting = [np.flatnonzero((turn == now) & is_open[target])]
@@ -571,113 +586,14 @@ def _ask_within_limits(
     return np.concatenate(answered)
 
 
-def _link_limits(audit: BudgetAudit) -> LinkLimits:
+def link_limits(audit: BudgetAudit) -> LinkLimits:
     policy = audit.coordinator
     return LinkLimits(audit.allowance.new_records, policy.max_new_links, policy.max_links)
 
 
-def _list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
+def list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
     """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator` holds it."""
     linkage, view = audit.linkage, audit.linkage.view
     delivery = PrivateLinks(view.partner.astype(np.int32), view.similarity.astype(np.float32))
     linking, name = _linkage_config(linkage), audit.setup.name
     return LinkedListState(name, linking, folder, linkage.encoded[1], linkage.state, delivery)
-
-
-def _digests(table: EncodedTable) -> list[bytes]:
-    return [blake2b(row.tobytes(), digest_size=16).digest() for row in table.bits]
-
-
-# Checks of the build
-
-
-@finding.timed
-def noise_again(audit: BudgetAudit) -> AttackFinding:
-    """Ask for everything twice, and measure the largest share of answers that differ."""
-    linkage, again = audit.linkage, audit.setup.linkage()
-    pairs: list[tuple[AnyArray, AnyArray]] = [
-        (linkage.view.partner, again.view.partner),
-        (linkage.view.similarity, again.view.similarity),
-    ]
-    if linkage.state is not None:  # the records of training, as if they were new
-        links = _link_plainly(linkage, linkage.state, linkage.encoded[0])
-        pairs += [(links.partner, linkage.view.partner), (links.similarity, linkage.view.similarity.astype(np.float32))]
-    for place in audit.setup.all_places:
-        sides = ((linkage.partners, again.partners), (linkage.linked, again.linked))
-        for side in sides:
-            before, after = (cells.read_number_columns(frame, place.columns, audit.setup.name) for frame in side)
-            pairs.append((before, after))
-    if audit.inputs is not None:
-        inputs = audit.inputs
-        secret = _job_secret(audit, 0)
-        first, second = (sent_rows(inputs, _protected_features(audit, inputs, 0), secret) for _ in range(2))
-        pairs.append((first, second))
-    share = max(float(np.mean(first != second)) for first, second in pairs)
-    numbers, measure = sum(first.size for first, _ in pairs), "share of answers that differ when asked again"
-    knew = "the answers to the same requests, twice"
-    return finding.check_finding("noise drawn again", Adversary.PRIMARY, (share, 0.0), numbers, measure, knew)
-
-
-@finding.timed
-def answered_beyond_limits(audit: BudgetAudit) -> AttackFinding:
-    """Ask once more than every limit allows, and measure the share of these requests that are answered."""
-    with TemporaryDirectory() as folder:
-        requests = (*_over_budget(audit, Path(folder)), *_over_link_limits(audit, Path(folder)))
-        tried = [_is_answered(request) for request in requests]
-    share, measure = sum(tried) / max(1, len(tried)), "share of requests beyond a limit that are answered"
-    knew = "the limits of the policies"
-    name = "requests beyond the budget"
-    return finding.check_finding(name, Adversary.PRIMARY, (share, 0.0), len(tried), measure, knew)
-
-
-def _is_answered(request: Callable[[], object]) -> bool:
-    try:
-        request()
-    except PolicyError:
-        return False
-    return True
-
-
-def _over_budget(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[], object]]:
-    """Yield requests that exceed what a secondary shows one primary over all jobs, after all that it allows."""
-    policy, epochs = audit.secondary, longest_training(audit.job)[0]
-    party = Party(Role.SECONDARY, audit.setup.name)
-    budget = PrimaryBudget(folder / "budget", party, audit.job.primary.name, policy)
-    if audit.allowance.jobs <= MAX_CHECKED:
-        for number in range(audit.allowance.jobs):
-            budget.charge_job(f"job {number}", epochs)
-        yield partial(budget.charge_job, "one job more", epochs)
-    for limit, charge in ((policy.max_records, budget.charge_records), (policy.max_record_uses, _charge_uses(budget))):
-        if limit is not None and limit <= MAX_CHECKED:
-            digests = [blake2b(bytes([number % 256, number // 256])).digest()[:16] for number in range(limit + 1)]
-            charge(digests[:-1])
-            yield partial(charge, digests)
-
-
-def _charge_uses(budget: PrimaryBudget) -> Callable[[Iterable[bytes]], object]:
-    """Return what charges uses of one record."""
-    return lambda uses: budget.charge_uses((bytes(16), use) for use in uses)
-
-
-def _over_link_limits(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[], object]]:
-    """Yield requests that exceed the new records of a list, in total and per candidate."""
-    limits, queries, name = _link_limits(audit), audit.linkage.encoded[0], audit.setup.name
-    rng = np.random.default_rng([audit.setup.seed, 9])
-
-    def records(number: int) -> EncodedTable:
-        """Return random filters: what they are linked to is made up, too."""
-        bits = rng.integers(0, 256, (number, queries.bits.shape[1]), dtype=np.uint8)
-        return EncodedTable(bits, queries.n_bits, queries.fingerprint)
-
-    if limits.new_records <= MAX_CHECKED:
-        full = DigestSet(None)
-        full.add(_digests(records(limits.new_records)))
-        yield partial(find_new_records, full, _digests(records(1)), limits.new_records, name)
-    if audit.linkage.state is None:
-        return
-    state = _list_state(audit, folder)
-    degree = int(np.bincount(audit.linkage.view.partner.ravel(), minlength=1)[0])
-    most = max(limits.new_links, NEW_LINK_FACTOR * degree)
-    if most < limits.new_records and most <= MAX_CHECKED:
-        links = PrivateLinks(np.zeros((most + 1, 1), np.int32), np.zeros((most + 1, 1), np.float32))
-        yield partial(state.link_new, records(most + 1), limits, lambda: links)

@@ -148,7 +148,7 @@ EXPLANATIONS = {
     AttackKind.REPEATED_LINKS: "combining {times} of the {allowed} jobs that {about} accepts, each with noise of its "
     "own, {who} learns {learns}: {measure} {score}, after one job {once}",
     AttackKind.REPEATED_FEATURES: "combining {times} of the {allowed} jobs that {about} accepts, {who} explains "
-    "{share} of the variance of its features if it knows those of some rows, after one job {once}",
+    "{share} of the variance of its features if it knows those of some rows, after one job {share_once}",
     AttackKind.PROBING: "predicting {times} made-up records near each of some records of {about}, {who} learns "
     "{learns}: {measure} {score}, without them {once}",
     AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
@@ -196,7 +196,8 @@ class AuditRow:
         facts |= {"score": f"{found.score.value:.2f}", "blind": f"{found.blind:.2f}", "learns": self.learns}
         repeated = {"times": REPETITIONS, "allowed": JOBS_ALLOWED}
         facts |= {name: f"{found.figures.get(figure, 0.0):,.0f}" for name, figure in repeated.items()}
-        facts |= {"once": f"{found.figures.get(SCORE_ONCE, 0.0):.2f}", "measure": found.measure}
+        once = found.figures.get(SCORE_ONCE, 0.0)
+        facts |= {"once": f"{once:.2f}", "share_once": f"{100 * once:.3g} %", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
         sentence = EXPLANATIONS[found.kind].format(**facts)
         return f"{sentence[0].upper()}{sentence[1:]}."
@@ -250,7 +251,10 @@ NEVER_ATTACKED = (
 
 @dataclass(frozen=True)
 class PlannedAttack:
-    """An attack that applies; ``memory`` is the largest number of bytes it needs."""
+    """An attack that applies; ``memory`` is the largest number of bytes it needs.
+
+    A guarantee that takes long to compute is a function, called once the attack has run.
+    """
 
     kind: AttackKind
     who: Adversary
@@ -258,7 +262,7 @@ class PlannedAttack:
     what: str
     learns: str
     run: Callable[[], AttackFinding]
-    guarantee: Guarantee = NO_GUARANTEE
+    guarantee: Guarantee | Callable[[], Guarantee] = NO_GUARANTEE
     memory: float = 0.0
 
 
@@ -274,7 +278,9 @@ def run_attacks(
             skipped.append(SkippedAttack(attack.who, attack.what, why))
             continue
         try:
-            rows.append(AuditRow(about, attack.victim, attack.learns, attack.run(), attack.guarantee))
+            found, promised = attack.run(), attack.guarantee
+            guarantee = promised if isinstance(promised, Guarantee) else promised()
+            rows.append(AuditRow(about, attack.victim, attack.learns, found, guarantee))
         except errors.FedSimError as error:
             skipped.append(SkippedAttack(attack.who, attack.what, str(error)))
     return rows, skipped

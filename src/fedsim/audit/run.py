@@ -4,12 +4,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import budget_attacks, linkage_attacks, report, split_attacks
+from fedsim.audit import budget_attacks, build_checks, linkage_attacks, report, split_attacks
 from fedsim.config.job import PRESET_SIGMA, Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import is_aligned
@@ -18,6 +19,7 @@ from fedsim.errors import FedSimError, SettingError
 from fedsim.protocol.messages import Party, Role
 from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
+from fedsim.types import Floats
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -47,10 +49,11 @@ class PreparedAudit:
     inputs: split_attacks.TrainingInputs | None
     job: Job
     policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
+    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     def budget(self, settings: report.AuditSettings) -> budget_attacks.BudgetAudit:
         """Return the attacks of a primary that asks again."""
-        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings)
+        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings, self.sent)
 
 
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
@@ -205,7 +208,9 @@ def attack_secondary(
             why = "the primary's file is not here; they are the primary's, not yours"
             skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     progress(STAGES["repeat"])
-    found, left = report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
+    budget = audited.budget(settings)
+    repeated = chain(budget.attacks(rng), build_checks.planned_checks(budget))
+    found, left = report.run_attacks(name, repeated, settings.memory)
     rows, skipped = rows + found, skipped + left
     if linkage.terms.hide_rows:
         why = "hidden rows cannot be recognised in another job or request"
@@ -246,10 +251,13 @@ MITIGATIONS = {
     AttackKind.PROBING: ("max_new_records",),
 }
 _ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
+_ONE_JOB = "the policy allows a single job already; protect what that one reveals"
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
     AttackKind.PROFILES: "distances to a known table identify a name; choose a coordinator without the partner's table",
+    AttackKind.REPEATED_LINKS: _ONE_JOB,
+    AttackKind.REPEATED_FEATURES: _ONE_JOB,
     AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
 }
 
@@ -306,13 +314,19 @@ class MitigationSearch:
             return Mitigation(lambda _: f'protection.coordinator = "blind"{noise}', (1.0,), measure)
         if name in POLICY_LIMITS:
             measure = partial(self._ask_less, name, secret)
-            return Mitigation(lambda value: f"policy.{name} = {value:g}", POLICY_LIMITS[name], measure)
+            return Mitigation(lambda value: f"policy.{name} = {value:g}", self.lower_limits(name), measure)
         if name == "sealed":
             measure = partial(self._train_again, name, 1.0, secret)
             return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
         terms = f"protection.{name} with {'' if name == 'features' else 'clip = 1, '}noise"
         measure = partial(self._train_again, name, 1.0, secret)
         return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
+
+    def lower_limits(self, name: str) -> Sequence[float]:
+        """Return the limits of a policy that are below the present one."""
+        allowed = self.audited.budget(self.settings).allowance
+        present = {"max_jobs": allowed.jobs, "max_new_records": allowed.new_records}[name]
+        return [limit for limit in POLICY_LIMITS[name] if limit < present]
 
     def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
         """Return the leak of a linkage with more blur, noise or random links, and what that costs."""
@@ -355,7 +369,11 @@ class MitigationSearch:
 
     def _best_advantage(self, attacks: Iterable[report.PlannedAttack], secret: str) -> float:
         """Return the best advantage of all attacks on the secret, whatever its interval."""
-        relevant = [attack for attack in attacks if attack.kind.secret == secret]
+        relevant = [
+            replace(attack, guarantee=report.NO_GUARANTEE)
+            for attack in attacks
+            if _secret(attack.kind, attack.learns) == secret
+        ]
         rows, _ = report.run_attacks("", relevant, self.settings.memory)
         return max((row.found.advantage for row in rows), default=0.0)
 
@@ -389,7 +407,8 @@ def recommend_settings(
     worst: dict[tuple[str, ...], report.AuditRow] = {}
     for row in sorted(rows, key=lambda row: row.leak):
         if row.leak > settings.limit:
-            name = row.found.attack if row.is_check else row.found.kind.secret  # every check counts by itself
+            # Every check counts by itself.
+            name = row.found.attack if row.is_check else _secret(row.found.kind, row.learns)
             worst[row.found.adversary.value, name] = row
     fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, report.MIN_TARGETS))
     search, advice = MitigationSearch(audited, fewer), []
@@ -398,14 +417,20 @@ def recommend_settings(
         progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))
         impossible = {"blur"} if setup.place_columns is None else set()
         impossible |= {"blind"} if setup.blind or not setup.can_be_blind else set()
+        impossible |= {name for name in POLICY_LIMITS if not search.lower_limits(name)}
         names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:
             reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
             advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))
         for name in names:
-            mitigation = search.mitigation(name, found.kind.secret)
+            mitigation = search.mitigation(name, _secret(found.kind, row.learns))
             advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
     return advice
+
+
+def _secret(kind: AttackKind, learns: str) -> str:
+    """Return an id of what is learned: a primary that asks again learns filters, and places, by the same attack."""
+    return f"{kind.secret}: {learns}" if kind in (AttackKind.REPEATED_LINKS, AttackKind.PROBING) else kind.secret
 
 
 def _search_weakest_setting(

@@ -1,7 +1,6 @@
 """Attack a job's tables, estimate the partner's contribution, tune (``audit``, ``privacy``, ``compare``, ``tune``)."""
 
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,15 @@ from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.cli.options import OutputMode, parse_names
-from fedsim.cli.output import print_lines, print_renderable, print_table, progress_bar, progress_printer, write_json
+from fedsim.cli.output import (
+    print_lines,
+    print_renderable,
+    print_table,
+    progress_bar,
+    progress_printer,
+    wrap_text,
+    write_json,
+)
 from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.policy import audit_path, stored_audit
@@ -56,7 +63,6 @@ from fedsim.storage.files import atomic_write, check_output_paths, load_or_creat
 
 VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")
-WIDTH = 118
 DELTA = 1e-5
 
 
@@ -82,17 +88,14 @@ def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: 
 
 
 def _print_audit(report: AuditReport, out: Path) -> None:
-    print_lines(textwrap.wrap(report.headline, WIDTH))
-    for note in report.notes:
-        print_lines(textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="      "))
+    typer.echo(wrap_text("", report.headline))
+    print_lines(wrap_text("note: ", note) for note in report.notes)
     typer.echo()
     print_renderable(findings_table(report))
     typer.echo()
     failing = [row for row in report.rows if row.fails(report.limit)]
     print_lines(["what the attacks marked ! mean:"] if failing else [])
-    for row in failing:
-        line = f"  {row.found.attack}: {row.explanation}"
-        print_lines(textwrap.wrap(line, WIDTH, subsequent_indent="    "))
+    print_lines(_wrap_item(f"{row.found.attack}: {row.explanation}") for row in failing)
     if report.over and not report.advice:
         over = f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}"
         typer.echo(f"{over}; settings not searched")
@@ -100,23 +103,26 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     for advice in report.advice:
         found = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})" if advice.setting else ""
         text = (found if advice.reached else f"not even {found}") if found else f"no setting found; {advice.cost}"
-        typer.echo(textwrap.shorten(f"  {advice.attack}: {text}", WIDTH, placeholder=" ..."))
+        typer.echo(_wrap_item(f"{advice.attack}: {text}"))
     print_lines(["not attacked:"] if report.skipped else [])
-    for skipped in report.skipped:
-        line = f"  {skipped.who.value}: {skipped.what} - {skipped.why}"
-        typer.echo(textwrap.shorten(line, WIDTH, placeholder=" ..."))
+    print_lines(_wrap_item(f"{skipped.who.value}: {skipped.what} - {skipped.why}") for skipped in report.skipped)
     typer.echo(f"Wrote {out}.html and {out}.json")
+
+
+def _wrap_item(text: str) -> str:
+    return wrap_text("  ", text, hanging=2)
 
 
 def findings_table(report: AuditReport) -> Table:
     """Return the attacks of each adversary, one secondary after the other."""
-    table = Table(*COLUMNS, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(*COLUMNS, box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
+    table.columns[0].min_width = max(len(f"by the {adversary.value}") for adversary in Adversary)
     for adversary in Adversary:
         rows = [row for row in report.rows if row.found.adversary is adversary]
         secondaries = list(dict.fromkeys(row.about for row in rows))
         for about in secondaries:
             links = f", links with {about}" if len(secondaries) > 1 else ""
-            table.add_row(Text(f"by the {adversary.value}{links}", style="bold", no_wrap=True))
+            table.add_row(Text(f"by the {adversary.value}{links}", style="bold"))
             for row in rows:
                 if row.about == about:
                     table.add_row(*map(Text, _attack_cells(row, report.limit)), style=row_style(row, report.limit))

@@ -46,6 +46,8 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("protection", "coordinator"): "plain",
 }
 ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
+# What excludes aligned secondaries although no line of the job says so: a preset sets it, unless this is set.
+SET_BY_PRESET = {"aligned-and-blind": "coordinator = 'plain'", "aligned-and-sealed-labels": "gradients = {clip, noise}"}
 METRES_PER_KM = 1000.0
 DAYS_OF_CALENDAR = 3_652_059  # years 1 to 9999
 
@@ -629,7 +631,7 @@ class Job(ConfigFile):
             if place_columns(terms.encoding) is None:
                 setting = "average_of" if features and features.average_of else "exchange_of"
                 message = f"{setting} needs latitude and longitude, which {name} is not linked by; use noise instead"
-                raise RuleError(message, "protection", "features", code="average-needs-places")
+                raise RuleError(message, "protection", "features", code="neighbours-need-places")
         return self
 
     @model_validator(mode="after")
@@ -659,7 +661,7 @@ class Job(ConfigFile):
             "aligned-and-blind": (self.protection.blind, "a blind coordinator, under which only '{}' knows the rows"),
             "aligned-and-sealed-labels": (self.protection.sealed, "sealed labels"),
             "aligned-and-start-from": (self.training.start_from, "training.start_from"),
-            "average-needs-places": (
+            "neighbours-need-places": (
                 features and features.among_neighbours,
                 "features.average_of or exchange_of, which need places of its own",
             ),
@@ -671,7 +673,10 @@ class Job(ConfigFile):
             for code, (found, what) in (conflicts | hidden).items():
                 if found:
                     message = f"'{name}' cannot be aligned with '{terms.aligned_with}' under"
-                    message = f"{message} {what.format(terms.aligned_with)}; remove either"
+                    preset, way_out = self.protection.preset, "remove either"
+                    if preset and code in SET_BY_PRESET:
+                        way_out = f"preset '{preset}' sets it, so set {SET_BY_PRESET[code]} or remove aligned_with"
+                    message = f"{message} {what.format(terms.aligned_with)}; {way_out}"
                     raise RuleError(message, "secondaries", name, "aligned_with", code=code)
         return self
 

@@ -119,23 +119,17 @@ def _check_features(policy: Policy, terms: FeatureTerms | None) -> Violations:
 
     Averages disclose less than an exchange, so they meet its rule too.
     """
+    noise, averaged, shared = (terms.noise, terms.average_of, terms.among_neighbours) if terms else (None, None, None)
     rules = (
-        ("min_feature_noise", policy.min_feature_noise, (terms and terms.noise) or 0.0, "feature noise of at least"),
-        ("min_average_of", policy.min_average_of, (terms and terms.average_of) or 1, "averages over at least"),
-        (
-            "min_exchange_of",
-            policy.min_exchange_of,
-            (terms and terms.among_neighbours) or 1,
-            "an exchange among at least",
-        ),
+        ("min_feature_noise", policy.min_feature_noise, noise or 0.0, "feature noise of"),
+        ("min_average_of", policy.min_average_of, averaged or 1, "averages over"),
+        ("min_exchange_of", policy.min_exchange_of, shared or 1, "an exchange among"),
     )
     required = [(rule, least, has, text) for rule, least, has, text in rules if least is not None]
     if required and all(has < least for _, least, has, _ in required):
-        wanted = " or ".join(f"{text} {least:g}" for _, least, _, text in required)
-        yield (
-            required[0][0],
-            f"requires {wanted}, but the job has {' and '.join(f'{has:g}' for *_, has, _ in required)}",
-        )
+        wanted = " or ".join(f"{text} at least {least:g}" for _, least, _, text in required)
+        found = " and ".join(f"{text} {has:g}" for _, _, has, text in required)
+        yield required[0][0], f"requires {wanted}, but the job has {found}"
 
 
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:

@@ -88,49 +88,44 @@ class NoisyFeatures:
         return np.where(uniforms[..., 0] < self.keep_probability, codes, drawn)
 
 
+def group_neighbours(places: Floats, size: int) -> Integers:
+    """Return a group of ``size`` to ``2 * size - 1`` neighbours for every place, (n, 2) -> (n,).
+
+    The places are halved along their wider axis until a half would be too small.
+
+    >>> group_neighbours(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]]), size=2).tolist()
+    [1, 0, 1, 0]
+    """
+    group, waiting, count = np.zeros(len(places), dtype=np.int64), [np.arange(len(places))], 0
+    while waiting:
+        rows = waiting.pop()
+        if len(rows) < 2 * size:
+            group[rows], count = count, count + 1
+            continue
+        axis = int(np.ptp(places[rows], axis=0).argmax())
+        ordered = rows[np.argsort(places[rows, axis], kind="stable")]
+        waiting += [ordered[: len(rows) // 2], ordered[len(rows) // 2 :]]
+    return group
+
+
 @dataclass(frozen=True)
-class NeighbourGroups:
-    """Groups of records that are neighbours.
+class AveragedFeatures:
+    """Features of groups of neighbours instead of single records.
+
+    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
+    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
+    loses little.
 
     Parameters
     ----------
     size
-        The smallest number of records in a group.
+        The smallest number of records in a group of neighbours.
     """
 
     size: int
 
     def __post_init__(self) -> None:
         validate_integer(self.size, "size", least=2)
-
-    def groups(self, places: Floats) -> Integers:
-        """Return a group of ``size`` to ``2 * size - 1`` neighbours for every place, (n, 2) -> (n,).
-
-        The places are halved along their wider axis until a half would be too small.
-
-        >>> NeighbourGroups(size=2).groups(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]])).tolist()
-        [1, 0, 1, 0]
-        """
-        group, waiting, count = np.zeros(len(places), dtype=np.int64), [np.arange(len(places))], 0
-        while waiting:
-            rows = waiting.pop()
-            if len(rows) < 2 * self.size:
-                group[rows], count = count, count + 1
-                continue
-            axis = int(np.ptp(places[rows], axis=0).argmax())
-            ordered = rows[np.argsort(places[rows, axis], kind="stable")]
-            waiting += [ordered[: len(rows) // 2], ordered[len(rows) // 2 :]]
-        return group
-
-
-@dataclass(frozen=True)
-class AveragedFeatures(NeighbourGroups):
-    """Features of groups of neighbours instead of single records.
-
-    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
-    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
-    loses little.
-    """
 
     @property
     def guarantee(self) -> str:
@@ -157,12 +152,22 @@ class AveragedFeatures(NeighbourGroups):
 
 
 @dataclass(frozen=True)
-class ExchangedFeatures(NeighbourGroups):
+class ExchangedFeatures:
     """Records of a group of neighbours exchange their features at random.
 
     What an area has stays as it is, so a model that sees many neighbours of a record loses little; which of them has
     which features is hidden.
+
+    Parameters
+    ----------
+    size
+        The smallest number of records in a group of neighbours.
     """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        validate_integer(self.size, "size", least=2)
 
     @property
     def guarantee(self) -> str:

@@ -499,7 +499,7 @@ def protect_features(
 def average_features(features: layers.Features, places: Floats, size: int) -> layers.Features:
     """Average features over at least ``size`` neighbours."""
     mechanism = mechanisms.AveragedFeatures(size)
-    group = _group_neighbours(mechanism, places)
+    group = _group_neighbours(places, size)
     return replace(
         features,
         numbers=mechanism.average(features.numbers, group).astype(np.float32),
@@ -513,7 +513,7 @@ def exchange_features(
 ) -> layers.Features:
     """Exchange features among at least ``size`` neighbours by a given secret; another table draws anew."""
     mechanism = mechanisms.ExchangedFeatures(size)
-    group = _group_neighbours(mechanism, places)
+    group = _group_neighbours(places, size)
     key = keyed_prng.derive_subkey(secret, f"features exchanged by {size} of {table}", keyed_prng.BLOCK_KEY_BYTES)
     blocks = np.zeros((len(features), 2), keyed_prng.WORD_DTYPE)
     blocks[:, 0] = np.arange(len(features), dtype=np.uint64)
@@ -521,13 +521,13 @@ def exchange_features(
     return replace(features.take(mechanism.sources(group, uniforms)), spread=features.many_valued)
 
 
-def _group_neighbours(mechanism: mechanisms.NeighbourGroups, places: Floats) -> Integers:
-    if len(places) < mechanism.size:
-        groups = f"groups of {mechanism.size} neighbours"
+def _group_neighbours(places: Floats, size: int) -> Integers:
+    if len(places) < size:
+        groups = f"groups of {size} neighbours"
         message = f"{len(places)} records are too few for {groups}; use more records or smaller groups"
-        raise SettingError(message, code="too-few-records", limit=mechanism.size)
+        raise SettingError(message, code="too-few-records", limit=size)
     # A degree of longitude is shorter than one of latitude; groups should be round.
-    return mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
+    return mechanisms.group_neighbours(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))], size)
 
 
 def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from fedsim.attack.finding import JOBS_ALLOWED, REPETITIONS, SCORE_ONCE, AttackKind
-from fedsim.audit import budget_attacks
+from fedsim.audit import build_checks
 from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
-from fedsim.audit.run import PreparedAudit, audit_job, prepare_audit, read_audit_tables, recommend_settings
+from fedsim.audit.run import (
+    MitigationSearch,
+    PreparedAudit,
+    audit_job,
+    prepare_audit,
+    read_audit_tables,
+    recommend_settings,
+)
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import Policy, read_party_file
 from fedsim.linkage import private_linkage
@@ -53,7 +60,7 @@ def budget(
 
 
 def rows_of(audit: BudgetAudit, *kinds: AttackKind) -> dict[str, AuditRow]:
-    attacks = audit.attacks(np.random.default_rng(0))
+    attacks = [*audit.attacks(np.random.default_rng(0)), *build_checks.planned_checks(audit)]
     rows, _ = run_attacks("rentals", [attack for attack in attacks if attack.kind in kinds], FAST.memory)
     return {row.found.attack: row for row in rows}
 
@@ -78,6 +85,15 @@ def test_places_that_every_job_displaces_anew_are_found_within_the_bound_of_all_
     row = rows_of(audit, AttackKind.REPEATED_LINKS)["places over 8 jobs"]
     assert row.found.score.value > row.found.figures[SCORE_ONCE] + 0.15
     assert row.found.figures[JOBS_ALLOWED] == 8
+    assert row.verdict is not Verdict.BROKEN
+
+
+def test_features_that_every_job_exchanges_anew_are_found_within_the_bound_of_those_it_shows(folder):
+    exchanged = Protection(gradients="none", features=FeatureTerms(exchange_of=5))
+    settings = AuditSettings(most_records=300, tries=0)
+    audit = budget(prepared(folder, exchanged, blur=BLUR), Policy(max_jobs=20), settings=settings)
+    row = rows_of(audit, AttackKind.REPEATED_FEATURES)["features over 20 jobs"]
+    assert row.found.score.value > row.found.figures[SCORE_ONCE]
     assert row.verdict is not Verdict.BROKEN
 
 
@@ -123,7 +139,7 @@ def test_the_smaller_limit_of_two_policies_counts(folder):
 
 def test_hidden_rows_leave_nothing_to_combine(folder):
     audit = budget(prepared(folder, Protection(), hide_rows=True))
-    assert {attack.kind for attack in audit.attacks(np.random.default_rng(0))} == {AttackKind.BUILD_CHECK}
+    assert not list(audit.attacks(np.random.default_rng(0)))
 
 
 def checks(audit: BudgetAudit) -> dict[str, Verdict]:
@@ -162,7 +178,7 @@ def test_a_build_that_draws_noise_on_features_again_is_caught(sealed, monkeypatc
     [
         ("jobs", lambda patch: patch.setattr(PrimaryBudget, "_check", lambda *_: None)),
         ("links", lambda patch: patch.setattr(LinkedListState, "link_new", lambda *arguments: arguments[3]())),
-        ("records", lambda patch: patch.setattr(budget_attacks, "find_new_records", lambda *_, **__: [])),
+        ("records", lambda patch: patch.setattr(build_checks, "find_new_records", lambda *_, **__: [])),
     ],
 )
 def test_a_build_that_answers_beyond_a_limit_is_caught(sealed, monkeypatch, limit, broken):
@@ -178,6 +194,28 @@ def test_an_audit_reads_the_limits_of_the_parties_whose_files_are_here(folder, t
     allowed = {row.found.figures[JOBS_ALLOWED] for row in report.rows if row.found.kind is AttackKind.REPEATED_LINKS}
     assert allowed == {4.0}
     assert any("notary" in note for note in report.notes)
+
+
+def test_advice_tries_limits_below_those_of_the_policy_only(sealed):
+    search = MitigationSearch(replace(sealed, policies=(Policy(max_jobs=6), Policy(max_new_records=2_000))), FAST)
+    assert list(search.mitigation("max_jobs", "").values) == [5, 2, 1]
+    assert list(search.mitigation("max_new_records", "").values) == [1_000, 0]
+
+
+def test_a_policy_that_allows_one_job_gets_no_limit_as_advice(sealed):
+    audited = replace(sealed, policies=(Policy(max_jobs=1), Policy()))
+    rows = list(rows_of(budget(audited, audited.policies[0]), AttackKind.REPEATED_FEATURES).values())
+    [advice] = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
+    assert advice.setting == ""
+    assert not advice.reached
+
+
+def test_filters_and_places_that_are_found_by_asking_again_get_advice_each(folder):
+    audited = prepared(folder, tau=None, sigma=1.0, k=2)
+    rows = list(rows_of(budget(audited), AttackKind.REPEATED_LINKS).values())
+    assert len(rows) == 2
+    advice = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
+    assert {each.attack for each in advice} == {row.found.attack for row in rows}
 
 
 def test_advice_against_repetition_names_a_limit_of_the_policy(sealed):

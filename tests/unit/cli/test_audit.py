@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -30,12 +31,22 @@ def test_an_audit_prints_its_worst_finding_first_and_writes_both_files(folder, m
     assert fedsim(monkeypatch, "audit", "job.toml", "city.toml", "rentals.toml", "--quick") == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("tau=0.05")
-    assert len(printed) <= 80
+    assert len(printed) <= 100
     found = json.loads((folder / "audit.json").read_text())
     assert found["format"] == "fedsim audit 2"
     assert (folder / "audit.html").read_text().startswith("<!doctype html>")
     for party in ("city", "rentals"):  # where the owner finds it before approving, and the report after training
         assert json.loads((folder / f"{party}-run" / "audits" / f"{found['hash']}.json").read_text()) == found
+
+
+def test_an_audit_fits_into_a_terminal_of_80_columns(folder, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    fedsim(monkeypatch, "audit", "job.toml", "city.toml", "rentals.toml", "--quick")
+    printed = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, printed)) <= 80
+    assert {"by the primary", "by the secondary", "by the coordinator"} <= set(printed)
+    assert not any("…" in line or "..." in line for line in printed)
 
 
 def test_a_limit_that_is_exceeded_ends_with_two_and_a_generous_one_does_not(folder, monkeypatch):

@@ -277,13 +277,21 @@ def test_an_alignment_that_cannot_be_is_refused(changes, code):
     assert caught.value.faults[0].code == code
 
 
+@pytest.mark.parametrize(("given", "missing"), [({}, "coordinator"), ({"coordinator": "plain"}, "gradients")])
+def test_what_a_preset_sets_for_an_aligned_secondary_is_refused_with_the_setting_to_give(given, missing):
+    with pytest.raises(ConfigFileError) as caught:
+        Job.from_dict(aligned_words(protection={"preset": "protected", **given}))
+    assert "preset" in str(caught.value)
+    assert f"set {missing} = " in str(caught.value)
+
+
 def test_features_of_an_aligned_secondary_are_not_averaged_over_places_that_it_does_not_have():
     numeric = {"kind": "numeric", "low": -90, "high": 180, "threshold": 1}
     fields = [{"column": name, "encoding": numeric} for name in ("lat", "lon")]
     places = {"rentals": {"schema": {"version": 1, "fields": fields}}}
     with pytest.raises(ConfigFileError) as caught:
         Job.from_dict(aligned_words(secondaries=places, protection={"features": {"average_of": 5}}))
-    assert caught.value.faults[0].code == "average-needs-places"
+    assert caught.value.faults[0].code == "neighbours-need-places"
     plain = {"preset": "protected", "coordinator": "plain", "gradients": NOISY}
     job = Job.from_dict(aligned_words(secondaries=places, protection=plain))
     assert (job.protection.features.average_of, job.protection.features.noise) == (None, 1.0)

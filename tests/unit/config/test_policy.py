@@ -55,7 +55,7 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", "min_feature_noise = 2", ("2", "0")),
         ("rentals", "min_average_of = 5", ("5", "1")),
         ("rentals", "min_exchange_of = 5", ("5", "1")),
-        ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("2", "5")),
+        ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("noise of 0", "averages over 1")),
         ("rentals", "blind_coordinator = true", ("blind",)),
         ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "explanations = false", ("explanations = false",)),

@@ -105,8 +105,8 @@ def test_a_plain_coordinator_under_the_preset_is_asked_for_and_shown(tmp_path):
 @pytest.mark.parametrize(
     ("features", "code"),
     [
-        ("average_of = 5", "average-needs-places"),
-        ("exchange_of = 5", "average-needs-places"),
+        ("average_of = 5", "neighbours-need-places"),
+        ("exchange_of = 5", "neighbours-need-places"),
         ("average_of = 5, exchange_of = 5", "average-and-exchange"),
     ],
 )

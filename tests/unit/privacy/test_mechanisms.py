@@ -23,6 +23,7 @@ from fedsim.privacy.mechanisms import (
     NoisyFeatures,
     PlanarLaplace,
     add_dummy_links,
+    group_neighbours,
 )
 
 
@@ -182,7 +183,7 @@ def test_noise_too_small_to_replace_a_category_promises_nothing_about_it():
 
 def test_groups_of_neighbours_have_the_promised_size():
     places = generator().normal(size=(503, 2))
-    group = AveragedFeatures(5).groups(places)
+    group = group_neighbours(places, 5)
     sizes = np.bincount(group)
     assert (sizes.min() >= 5, sizes.max() < 10, len(group)) == (True, True, 503)
     spread = np.mean([np.ptp(places[group == one], axis=0).sum() for one in range(len(sizes))])
