@@ -35,17 +35,12 @@ from fedsim.attack import (
 from fedsim.attack.cut_layer_attacks import inversion_attack
 from fedsim.attack.location_attacks import ranked_centroids
 from fedsim.attack.repetition_attacks import (
-    MAX_AGREEING,
-    MAX_COMPONENTS,
-    MAX_DIMENSIONS,
-    JobGuesses,
-    agreeing_features,
     average_views,
-    geometric_medians,
+    guess_features,
     locate_rows,
+    location_attack,
     repeat_attack,
     repeated_inversion_attack,
-    repeated_location_attack,
     thin_links,
 )
 from fedsim.attack.similarity_attacks import LinksByPartner
@@ -78,13 +73,13 @@ from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable, Floats, Integers
 
-MAX_JOBS, MAX_BLURRED_JOBS, MAX_QUICK_JOBS = 100, 50, 10  # that an audit simulates
+MAX_JOBS, MAX_QUICK_JOBS = 100, 10  # that an audit simulates
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
 BLIND_COST = 10  # of a pair, compared with a plain coordinator
 MAX_PROBES = 100  # records per target
 MAX_TRAINED_EMBEDDINGS = 20  # an autoencoder of every job takes about two seconds
 TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is probed
-MAX_LINKS, MAX_LINKS_OF_JOB = 200, 50  # of a row, to locate it once, and in every job
+MAX_LINKS = 200  # of a row, to locate it
 FLIPPED_BITS = 2  # of a made-up filter
 PROBE_REACH = 0.7  # of the median distance of a link: made-up places are this near to a target
 ON_SECONDARY = (Adversary.PRIMARY, Victim.SECONDARY)
@@ -150,8 +145,7 @@ class BudgetAudit:
     def jobs(self) -> int:
         """The number of jobs that are simulated: all that are allowed, as far as time permits."""
         pairs = len(self.setup.primary) * len(self.setup.secondary) * (BLIND_COST if self.setup.blind else 1)
-        most = MAX_JOBS if self.linkage.terms.blur is None else MAX_BLURRED_JOBS  # every job has places of its own
-        most = MAX_QUICK_JOBS if self.settings.quick else most
+        most = MAX_QUICK_JOBS if self.settings.quick else MAX_JOBS
         return max(2, min(self.allowance.jobs, most, PAIRS_OF_ALL_JOBS // pairs)) if self.allowance.jobs > 1 else 1
 
     def attacks(self, rng: Generator) -> Iterator[PlannedAttack]:
@@ -217,7 +211,7 @@ def _repeated_links(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttac
     rows = finding.sample_targets(listed, settings.targets, rng)
     flips = any(isinstance(step, BitFlip) for step in linkage.terms.encoding.hardening)
     title, views = _jobs_title(jobs), _Jobs(audit)
-    if linkage.terms.blur is None and not flips and linkage.view.sigma:
+    if not flips and linkage.view.sigma:
 
         def filters(number: int) -> AttackFinding:
             view = _only_rows(average_views([each.view for each in views.first(number)]), rows)
@@ -245,65 +239,33 @@ def _repeated_places(
     audit: BudgetAudit, place: Place, views: _Jobs, rows: Integers, rng: Generator
 ) -> Iterator[PlannedAttack]:
     linkage, jobs, radius = audit.linkage, audit.jobs, audit.settings.metres
-    few, located = finding.sample_targets(rows, _n_probed(audit), rng), list[Mapping[str, Floats]]()
-    truth = _true_places(linkage, place, radius)
-    blurred = linkage.terms.blur is not None
-    if not (blurred or linkage.view.sigma):  # nothing is drawn, so that another job shows nothing new
+    few, truth = finding.sample_targets(rows, _n_probed(audit), rng), _true_places(linkage, place, radius)
+    if not linkage.view.sigma:  # places move once for all jobs, so that another one shows nothing new
         return
 
     def locate(number: int) -> AttackFinding:
         seen, own = views.first(number), views.first(1)[0].own[place]
-        if not blurred:  # all jobs compare the same places
-            average = average_views([each.of_place(place) for each in seen])
-            return repeated_location_attack([_located(linkage, average, own, few, rng)], own, truth, rng=rng)
-        for job in seen[len(located) :]:
-            located.append(_located(linkage, job.of_place(place), job.own[place], few, rng, MAX_LINKS_OF_JOB))
-        return repeated_location_attack(located[:number], own, truth, rng=rng)
+        average = average_views([each.of_place(place) for each in seen])
+        return location_attack(_located(linkage, average, own, few, rng), own, truth, rng=rng)
 
     which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
     name, learns = f"places {_jobs_title(jobs)}{which}", f"where a partner record is, within {radius:g} m{which}"
-    promised = partial(_repeated_blur_guarantee, audit, place)
+    promised = partial(blur_guarantee, linkage, audit.settings, place)
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_LINKS, jobs, locate)
     yield _planned(AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size)
 
 
 def _located(
-    linkage: AuditedLinkage, view: PrimaryView, own: Floats, rows: Integers, rng: Generator, most: int = MAX_LINKS
+    linkage: AuditedLinkage, view: PrimaryView, own: Floats, rows: Integers, rng: Generator
 ) -> Mapping[str, Floats]:
-    """Return where a view places some rows, by at most so many links of each."""
-    few = thin_links(_only_rows(view, rows), most, rng)
+    """Return where a view places some rows."""
+    few = thin_links(_only_rows(view, rows), MAX_LINKS, rng)
     return locate_rows(few, own, len(linkage.order), linkage.place_encoder(), rng=rng)
 
 
 def _n_probed(audit: BudgetAudit) -> int:
     """Return the number of rows that are located or probed: fewer than other attacks try, but many times."""
     return max(1, audit.settings.targets // TARGETS_PER_PROBED)
-
-
-def _repeated_blur_guarantee(audit: BudgetAudit, place: Place) -> Guarantee:
-    """Return what blurring guarantees: nobody does better than one who knows the displaced places of all jobs."""
-    linkage, setup, terms = audit.linkage, audit.setup, audit.linkage.terms
-    once = blur_guarantee(linkage, audit.settings, place)
-    if once.most is None:
-        return once
-    rng = np.random.default_rng([setup.seed, 8])
-    true = cells.read_number_columns(setup.secondary, place.columns, setup.name)
-    drawn = []
-    for _ in range(audit.jobs):
-        blurred = party_data.blur_identifiers(setup.secondary, terms, rng.bytes(keyed_prng.SECRET_BYTES), setup.name)
-        drawn.append(cells.read_number_columns(blurred, place.columns, setup.name))
-    origin = geodesy.mean_place(true)
-    metres = geodesy.to_metres(np.concatenate(drawn), origin).reshape(audit.jobs, len(true), 2)
-    error = geodesy.great_circle_metres(geodesy.to_degrees(geometric_medians(metres), origin), true)
-    share = float((error <= audit.settings.metres).mean())
-    return _after_jobs(once.sentence, audit.jobs, max(once.most, share + PRIOR_SLACK))
-
-
-def _after_jobs(sentence: str, jobs: int, most: float) -> Guarantee:
-    """Return what is left of a guarantee after several jobs."""
-    if most >= 1.0:
-        return Guarantee(f"none is left after {jobs} jobs, each of which draws again")
-    return Guarantee(f"{sentence} {jobs} jobs draw so many times.", most)
 
 
 def _codes_by_row(linkage: AuditedLinkage, queries: EncodedTable | None = None) -> Codebook:
@@ -340,15 +302,11 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
     features = feature_columns(inputs.secondary)[rows]
     known = sample_known_rows(len(rows), rng)
 
-    terms, embedded, tables = job.protection.features, list[JobGuesses](), list[JobGuesses]()
-    exchanged = terms is not None and terms.exchange_of is not None
+    terms, used, guesses = job.protection.features, protected_features(audit, inputs), list[Floats]()
 
-    def invert(number: int, *, itself: bool = False) -> AttackFinding:
-        guesses = tables if itself else embedded
+    def invert(number: int) -> AttackFinding:
         for each in range(len(guesses), number):
-            used = protected_features(audit, inputs, each)
-            sent = feature_columns(used) if itself else _sent_rows_of(audit, inputs, used, each)
-            guesses.append(JobGuesses.of(sent[rows], features, known, exchanged=exchanged))
+            guesses.append(guess_features(_sent_rows_of(audit, inputs, used, each)[rows], features, known))
         # The same models and intervals for every number of jobs, so that only what they reveal differs.
         models = np.random.default_rng([audit.setup.seed, 11])
         return repeated_inversion_attack(guesses[:number], features, known, rng=models)
@@ -357,18 +315,17 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
         """Who is given protected features themselves recovers no less than from what is computed from them."""
         if terms is None:
             return NO_GUARANTEE
-        used = [feature_columns(protected_features(audit, inputs, number))[rows] for number in range(jobs)]
-        ways, places = [np.mean(used, axis=0)], audit.setup.places(audit.linkage.partners)
+        ways, places = [feature_columns(used)[rows]], audit.setup.places(audit.linkage.partners)
         if terms.exchange_of is not None and places is not None:  # the mean of a group can be nearer than each of it
             ways.append(feature_columns(party_data.average_features(inputs.secondary, places, terms.exchange_of))[rows])
-            ways.append(agreeing_features(used, features, known))
-        means = [inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways]
-        given = max(invert(jobs, itself=True).score.value, *means)
-        return _after_jobs(" ".join(feature_guarantees(terms)), jobs, given + PRIOR_SLACK)
+        given = max(inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways)
+        most = given + PRIOR_SLACK
+        sentence = " ".join(feature_guarantees(terms))
+        return Guarantee(sentence, most) if most < 1.0 else Guarantee("none is left")
 
     name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
-    memory = 8.0 * (2 * features.size * jobs + MAX_AGREEING * len(rows) * (2 * MAX_COMPONENTS + 9 * MAX_DIMENSIONS))
+    memory = 16.0 * features.size * jobs
     yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
 
 
@@ -386,11 +343,11 @@ def job_secret(audit: BudgetAudit, number: int) -> bytes:
     return np.random.default_rng([audit.setup.seed, 3, number]).bytes(keyed_prng.SECRET_BYTES)
 
 
-def protected_features(audit: BudgetAudit, inputs: TrainingInputs, number: int) -> Features:
-    """Return the features of a secondary as one of its jobs uses them."""
-    setup, secret = audit.setup, job_secret(audit, number)
-    blurred = party_data.blur_identifiers(setup.secondary, audit.linkage.terms, secret, setup.name)
-    return party_data.protect_features(inputs.secondary, setup.places(blurred), inputs.job, secret, setup.name)
+def protected_features(audit: BudgetAudit, inputs: TrainingInputs) -> Features:
+    """Return the features of a secondary as all its jobs use them."""
+    setup, secret = audit.setup, job_secret(audit, 0)
+    places = setup.places(audit.linkage.partners)
+    return party_data.protect_features(inputs.secondary, places, inputs.job, secret, setup.name)
 
 
 def sent_rows(inputs: TrainingInputs, features: Features, secret: bytes) -> Floats:
@@ -457,7 +414,7 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
         view, used = seen(number)
         linked = cells.read_number_columns(linkage.linked, place.columns, audit.setup.name)
         own, truth = np.vstack([linked, probes().places[place][used]]), _true_places(linkage, place, settings.metres)
-        return repeated_location_attack([_located(linkage, view, own, rows, rng)], own, truth, rng=rng)
+        return location_attack(_located(linkage, view, own, rows, rng), own, truth, rng=rng)
 
     title, what, kind = f"by {most} made-up records each", "made-up records each", AttackKind.PROBING
     memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 4 * len(rows) * most * linkage.encoded[0].bits.shape[1])

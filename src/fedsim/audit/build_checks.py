@@ -69,7 +69,7 @@ def noise_again(audit: BudgetAudit) -> AttackFinding:
     if audit.inputs is not None:
         inputs = audit.inputs
         secret = job_secret(audit, 0)
-        first, second = (sent_rows(inputs, protected_features(audit, inputs, 0), secret) for _ in range(2))
+        first, second = (sent_rows(inputs, protected_features(audit, inputs), secret) for _ in range(2))
         pairs.append((first, second))
     share = max(float(np.mean(first != second)) for first, second in pairs)
     numbers, measure = sum(first.size for first, _ in pairs), "share of answers that differ when asked again"

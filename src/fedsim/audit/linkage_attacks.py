@@ -109,12 +109,19 @@ class AttackSetup:
         return queries, candidates
 
     def linkage(self, job: int = 0, **changes: Any) -> AuditedLinkage:
-        """Link under the job's terms, with some of them changed; another number of a job draws all noise anew."""
+        """Link under the job's terms, with some of them changed; another number of a job draws other noise.
+
+        Places move once for all jobs.
+        """
         terms = self.terms.model_copy(update=changes)
-        rng = np.random.default_rng([self.seed, 1, job] if job else [self.seed, 1])
-        _, secret = rng.bytes(SECRET_BYTES), rng.bytes(SECRET_BYTES)  # the first is the key
+        rng = np.random.default_rng([self.seed, 1])
+        _, secret, *lasting = (rng.bytes(SECRET_BYTES) for _ in range(4))  # the first is the key
+        secret = np.random.default_rng([self.seed, 1, job]).bytes(SECRET_BYTES) if job else secret
         tables, linking = (self.primary, self.secondary), replace(terms.linkage, k=min(terms.k, len(self.secondary)))
-        sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
+        sides = [
+            party_data.blur_identifiers(table, terms, moving, self.name)
+            for table, moving in zip(tables, lasting, strict=True)
+        ]
         flips = any(isinstance(step, BitFlip) for step in terms.encoding.hardening)
         encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
         common = encoded, sides[0], sides[1], self.key, secret

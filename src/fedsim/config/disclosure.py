@@ -19,8 +19,9 @@ from fedsim.privacy.mechanisms import (
 from fedsim.protocol.messages import Party, Role
 
 NOISE_REUSE_NOTE = (
-    "Noise on similarities, coordinates and features is drawn once per job and table. Another job, even one with a "
-    "single changed setting, or another table may draw it again, and what the draws reveal adds up."
+    "Noise on coordinates and features is drawn once for all jobs with the same terms and table, noise on similarities "
+    "once per job. Other terms, another table or, for similarities, another job, even one with a single changed "
+    "setting, may draw it again, and what the draws reveal adds up."
 )
 
 

@@ -198,8 +198,8 @@ class Policy(ConfigSection):
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
     max_jobs: Annotated[int, whole_number(1, 1_000_000)] = 100
-    """Secondary only: number of jobs in which it takes part with one primary. Every job draws noise again, and n jobs
-    reveal as much as noise smaller by the root of n."""
+    """Secondary only: number of jobs in which it takes part with one primary. Every job draws noise on similarities
+    and activations again, and n jobs reveal as much as noise smaller by the root of n."""
     max_total_epochs: Annotated[int, whole_number(1, 1_000_000_000)] = 100_000
     """Secondary only: number of epochs that one primary may train with it, over all jobs and studies."""
     max_records: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=5000)

@@ -394,7 +394,7 @@ class RemoteTrainer:
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job
-        noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradient_noise)
+        noise = RunStore.of(self.context).cut_noise(job.protection.gradient_noise)
         form = cut_layer.wire_format(job.training.wire, job.protection.activations)
         device = party_model.resolve_device(self.context.party_file.device)
         order, lists = rung.link_order(arrays), []

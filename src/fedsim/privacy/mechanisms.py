@@ -132,8 +132,8 @@ class AveragedFeatures:
         """The guarantee in one sentence."""
         return (
             f"Every number that leaves is computed from the mean of at least {self.size} records that are neighbours, "
-            "every category from their most common one; what is common to the neighbours is not hidden, and a job that "
-            "displaces places anew forms other groups, which together reveal more."
+            "every category from their most common one; what is common to the neighbours is not hidden, and groups of "
+            "another size or by other places together reveal more."
         )
 
     def average(self, values: AnyArray, group: Integers) -> Floats:
@@ -175,7 +175,7 @@ class ExchangedFeatures:
         return (
             f"At least {self.size} records that are neighbours exchange their features at random, so that whoever has "
             "the features of a group can only guess whose they are; that one of its records has them is not hidden, "
-            "and a job that draws anew reveals more."
+            "and another exchange, of groups of another size or of a changed table, reveals more."
         )
 
     def sources(self, group: Integers, uniforms: Floats) -> Integers:
@@ -296,8 +296,8 @@ class PlanarLaplace:
         return (
             "Whatever is computed from a displaced place, and however often, the odds between two true places d metres "
             f"apart change by a factor of at most e^({self.epsilon:g} d), "
-            f"{math.exp(min(100 * self.epsilon, 700)):.3g} for 100 m; displacing the same record again, in another job "
-            "or with another epsilon, spends the same again."
+            f"{math.exp(min(100 * self.epsilon, 700)):.3g} for 100 m; displacing the same record again, with another "
+            "epsilon, spends the same again."
         )
 
     @property

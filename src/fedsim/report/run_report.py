@@ -28,8 +28,7 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary, RunRecord
-from fedsim.runtime.party_data import SECRET_FILE, blur_identifiers
-from fedsim.storage.files import load_or_create_secret
+from fedsim.runtime.party_data import NoiseSecrets, blur_identifiers
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
@@ -316,9 +315,8 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
         if axes:
             places = frame.select(pl.col(column).alias(agreed) for agreed, column in columns.items())
             if terms.blur:
-                places = blur_identifiers(
-                    places, terms, load_or_create_secret(run.folder / SECRET_FILE), str(own.party)
-                )
+                secret = NoiseSecrets(run.folder, own.folder).lasting
+                places = blur_identifiers(places, terms, secret, str(own.party))
             links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
             caption = "The primary's records in cells, shaded by the median similarity of the best link. Point at a "
             caption += "cell to see lines to the cells that share most of its partner records."

@@ -37,7 +37,7 @@ def load_or_link_blindly(
 
     An interrupted linkage continues with the first tile that was not opened.
     """
-    store, (coordinator, secondary) = RunStore(context.folder, context.job), peers
+    store, (coordinator, secondary) = RunStore.of(context), peers
     path = _links_path(context.folder, party.name)
     tiles, terms = path.with_suffix(""), context.job.secondaries[party.name].linkage
     cache = VectorCache(context.folder)
@@ -67,7 +67,7 @@ def link_new_blindly(
     context: PartyContext, name: str, sessions: tuple[Session, Session], encoded: EncodedTable, cache: VectorCache
 ) -> Partners:
     """Return the partners of new records under the scale of training; ``sessions`` as in load_or_link_blindly."""
-    terms, secret = context.job.secondaries[name].linkage, RunStore(context.folder, context.job).secret
+    terms, secret = context.job.secondaries[name].linkage, RunStore.of(context).secret
     facts = _load_facts(_links_path(context.folder, name))
     scale = Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"]))
     found = BlindRequest(name, terms, encoded, secret, cache=cache).link(*sessions)

@@ -41,11 +41,13 @@ from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import ENCODED_FOLDER
+from fedsim.runtime.party_context import PartyContext
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
+LASTING_SECRET_FILE = "lasting-secret"  # noqa: S105
 TRAINED_MODEL = "model"  # a party's part of the trained model
 BLUR_DRAWS = ("direction", "step")
 SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
@@ -169,8 +171,8 @@ class PartyData:
         normalised = [self.normalised_identifiers(name) for name in self.job.lists]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
-    def encode(self, secondary: str, folder: Path, fit: Mapping[str, Any] | None = None) -> EncodedTable:
-        """Return the identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise.
+    def encode(self, secondary: str, secrets: NoiseSecrets, fit: Mapping[str, Any] | None = None) -> EncodedTable:
+        """Return the identifiers as the coordinator may see them.
 
         ``fit`` is what the encodings learnt from the training table, see :meth:`fit_encoding`; by default they learn
         from these records.
@@ -178,10 +180,10 @@ class PartyData:
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
-        terms, secret = self.job.secondaries[secondary], files.load_or_create_secret(folder / SECRET_FILE)
-        blurred = self.blurred_identifiers(secondary, secret)
+        terms = self.job.secondaries[secondary]
+        blurred = self.blurred_identifiers(secondary, secrets.lasting if terms.blur else b"")
         # The same records flip the same bits again: filters drawn twice would average the noise out.
-        seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
+        seed = keyed_prng.derive_subkey(secrets.of_job, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
         rng = np.random.default_rng(int.from_bytes(seed, "big"))
         return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng, fit=fit)
 
@@ -295,16 +297,50 @@ def _check_values_differ(label: pl.Series, table: str) -> None:
 
 
 @dataclass(frozen=True)
+class NoiseSecrets:
+    """The secrets of a party's noise, which only this party knows; each is created on first use.
+
+    Places and features would be averaged over jobs if each job drew them anew, so they are drawn with the ``lasting``
+    secret of all jobs, which is in the folder of the party.
+    """
+
+    folder: Path  # of the job
+    party: Path
+
+    @property
+    def of_job(self) -> bytes:
+        return files.load_or_create_secret(self.folder / SECRET_FILE)
+
+    @property
+    def lasting(self) -> bytes:
+        return files.load_or_create_secret(self.party / LASTING_SECRET_FILE)
+
+
+@dataclass(frozen=True)
 class RunStore:
-    """Model weights, encoded identifiers and secret of one party in one job."""
+    """Model weights, encoded identifiers and secrets of one party in one job.
+
+    ``party`` is the folder of what lasts beyond the job, by default that of the job.
+    """
 
     folder: Path
     job: Job
+    party: Path | None = None
+
+    @property
+    def secrets(self) -> NoiseSecrets:
+        """The secrets of this party's noise."""
+        return NoiseSecrets(self.folder, self.party or self.folder)
 
     @property
     def secret(self) -> bytes:
-        """The secret of this party's noise; only this party knows it."""
-        return files.load_or_create_secret(self.folder / SECRET_FILE)
+        """The secret of this party's noise in this job; only this party knows it."""
+        return self.secrets.of_job
+
+    @classmethod
+    def of(cls, context: PartyContext) -> RunStore:
+        """Return the store of a running party."""
+        return cls(context.folder, context.job, context.party_file.folder)
 
     def own_seed(self, seed: int) -> int:
         """Derive a seed that nobody else knows, another one for every seed of a job."""
@@ -315,9 +351,11 @@ class RunStore:
         return None if terms is None else cut_noise_from_secret(terms, self.secret)
 
     def protect_features(self, features: layers.Features, table: PartyData, secondary: str) -> layers.Features:
-        """Average features made from this table, or add noise to them, as the job requires."""
-        digest = frame_digest(table.features())
-        return protect_features(features, table.blurred_places(secondary, self.secret), self.job, self.secret, digest)
+        """Average or exchange features made from this table, or add noise to them, as the job requires."""
+        if self.job.protection.features is None:
+            return features
+        secret, digest = self.secrets.lasting, frame_digest(table.features())
+        return protect_features(features, table.blurred_places(secondary, secret), self.job, secret, digest)
 
     def embed_features(self, features: layers.Features, party: str) -> Floats32:
         """Return the embedding that a secondary sends, with the job's noise; computed once and then read."""
@@ -354,7 +392,7 @@ class RunStore:
         if path.is_file() and self._note(secondary).get("identifiers") == current:
             return load_encoded(path)
         fit = table.fit_encoding(secondary)
-        encoded = table.encode(secondary, self.folder, fit)
+        encoded = table.encode(secondary, self.secrets, fit)
         path.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         save_encoding_fit(fit, self.fit_path(secondary))
@@ -376,7 +414,7 @@ class RunStore:
         if fit is None and any(isinstance(field.encoding, FittedEncoding) for field in fields):
             message = f"the word counts of job '{self.job.name}' are not in {self.folder}; train it again"
             raise FileError(message, code="not-trained")
-        encoded = table.encode(secondary, self.folder, fit)
+        encoded = table.encode(secondary, self.secrets, fit)
         if self._note(secondary).get("fingerprint", encoded.fingerprint) != encoded.fingerprint:
             message = f"job '{self.job.name}' was linked with another linkage key than the party file names now"
             hint = "name the key that the job began with, or train a new job with the new key"
@@ -490,7 +528,7 @@ def protect_features(
     if terms is not None and terms.average_of is not None and places is not None:
         features = average_features(features, places, terms.average_of)
     if terms is not None and terms.exchange_of is not None and places is not None:
-        features = exchange_features(features, places, terms.exchange_of, secret, table=table)
+        features = exchange_features(features, places, terms.exchange_of, secret)
     if terms is None or terms.noise is None:
         return features
     return add_feature_noise(features, terms.noise, secret, table=table)
@@ -508,10 +546,12 @@ def average_features(features: layers.Features, places: Floats, size: int) -> la
     )
 
 
-def exchange_features(
-    features: layers.Features, places: Floats, size: int, secret: bytes, *, table: str
-) -> layers.Features:
-    """Exchange features among at least ``size`` neighbours by a given secret; another table draws anew."""
+def exchange_features(features: layers.Features, places: Floats, size: int, secret: bytes) -> layers.Features:
+    """Exchange features among at least ``size`` neighbours by a given secret.
+
+    Whatever columns a job uses, records at the same places exchange alike: two exchanges would reveal more than one.
+    """
+    table = tensor_file.arrays_digest(places)
     mechanism = mechanisms.ExchangedFeatures(size)
     group = _group_neighbours(places, size)
     key = keyed_prng.derive_subkey(secret, f"features exchanged by {size} of {table}", keyed_prng.BLOCK_KEY_BYTES)

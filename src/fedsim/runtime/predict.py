@@ -143,7 +143,7 @@ class Predictor:
     def __init__(self, context: PartyContext, *, wait_seconds: float) -> None:
         torch.set_num_threads(context.job.training.threads)
         context.connection.wait_seconds, context.connection.serves_predictions = wait_seconds, True
-        store = RunStore(context.folder, context.job)
+        store = RunStore.of(context)
         self.context = context
         self._trained = TrainedPrimary.load(store, TRAINED_MODEL)
         self._solo = TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
@@ -247,7 +247,7 @@ class Predictor:
             raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
-        store = RunStore(self.context.folder, job)
+        store = RunStore.of(self.context)
         return features, {name: store.encode_new(data, name) for name in job.lists}
 
     def _predict_together(
@@ -360,7 +360,7 @@ class Predictor:
 
         Only rows not seen before are requested.
         """
-        job, store, lists, holders = self.context.job, RunStore(self.context.folder, self.context.job), [], []
+        job, store, lists, holders = self.context.job, RunStore.of(self.context), [], []
         away: list[str] = []
         embedded: list[EmbeddedPartners | None] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):

@@ -112,7 +112,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
-    store = RunStore(context.folder, context.job)
+    store = RunStore.of(context)
     coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
     acceptor = context.listen(context.secondaries)
     if store.has_weights(TRAINED_MODEL):
@@ -260,7 +260,7 @@ def _load_or_fetch_links(
 
     ``peers`` are the coordinator and the secondary, which a blind coordinator needs for its part.
     """
-    store, coordinator = RunStore(context.folder, context.job), peers[0]
+    store, coordinator = RunStore.of(context), peers[0]
     encoded = store.encoded(table, party.name)
     counted = np.zeros(len(encoded), dtype=bool)
     # Others learn how many records count, and under sealed labels that must not show how many have no label.
@@ -310,7 +310,7 @@ def _train(
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
     device = party_model.resolve_device(config.device)
-    noise = RunStore(context.folder, job).cut_noise(job.protection.gradient_noise)
+    noise = RunStore.of(context).cut_noise(job.protection.gradient_noise)
     inputs = {party: Neighbours(links.partner, links.vectors) for party, links in lists.items()}
     while True:
         try:

@@ -61,7 +61,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
-    store = RunStore(context.folder, context.job)
+    store = RunStore.of(context)
     coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
     if not store.has_weights(TRAINED_MODEL):
         coordinator.session()  # compares job and release, before any data is read

@@ -10,17 +10,15 @@ import pytest
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, REPETITIONS, SCORE_ONCE, AttackFinding, AttackKind
 from fedsim.attack.location_attacks import TrueLocations
 from fedsim.attack.repetition_attacks import (
-    JobGuesses,
     average_views,
-    geometric_medians,
+    guess_features,
     held_out_ridge,
+    location_attack,
     repeat_attack,
     repeated_inversion_attack,
-    repeated_location_attack,
 )
 from fedsim.attack.similarity_attacks import PrimaryView
 from fedsim.linkage.private_linkage import Rivals, filter_digests
-from fedsim.privacy.mechanisms import AveragedFeatures, ExchangedFeatures, PlanarLaplace, group_neighbours
 from fedsim.types import EncodedTable, Scale
 
 RNG = np.random.default_rng
@@ -57,26 +55,18 @@ def test_links_that_other_jobs_lack_keep_their_own_similarity():
     np.testing.assert_array_equal(average_views([views[0], elsewhere]).similarity, views[0].similarity)
 
 
-def test_the_median_of_displaced_places_is_nearer_than_their_mean():
-    places = np.tile([1.35, 103.8], (400, 1))
-    moved = np.stack([PlanarLaplace(0.005).apply(places, RNG(job)) for job in range(15)]) - places
-    errors = [np.hypot(*guess.T).mean() for guess in (geometric_medians(moved), moved.mean(axis=0))]
-    assert errors[0] < 0.95 * errors[1]
-
-
-def test_a_row_that_some_jobs_do_not_list_is_located_by_the_others():
-    truth = np.array([[1.0, 103.0], [1.1, 103.1]])
-    jobs = [{"centre": truth.copy()} for _ in range(2)]
-    jobs[0]["centre"][1] = np.nan
-    found = repeated_location_attack(jobs, truth, TrueLocations(truth, 100.0), rng=RNG(0))
+def test_rows_that_no_link_names_are_no_targets():
+    truth = np.array([[1.0, 103.0], [1.1, 103.1], [1.2, 103.2]])
+    located = {"centre": np.where(np.arange(3)[:, None] == 1, np.nan, truth)}
+    found = location_attack(located, truth, TrueLocations(truth, 100.0), rng=RNG(0))
     assert found.score.value == 1.0
     assert found.targets == 2
 
 
 def test_of_two_ways_that_locate_all_rows_the_nearer_counts():
     truth = np.array([[1.0, 103.0], [1.1, 103.1]])
-    jobs = [{"far": truth + 1e-4, "near": truth + 1e-5}]
-    found = repeated_location_attack(jobs, truth, TrueLocations(truth, 500.0), rng=RNG(0))
+    located = {"far": truth + 1e-4, "near": truth + 1e-5}
+    found = location_attack(located, truth, TrueLocations(truth, 500.0), rng=RNG(0))
     assert found.figures[MEDIAN_ERROR_METRES] == pytest.approx(1.6, rel=0.05)
 
 
@@ -98,74 +88,25 @@ def test_a_held_out_guess_equals_that_of_a_regression_without_the_row():
     np.testing.assert_allclose(guess[known], min(errors, key=lambda pair: pair[0])[1], rtol=1e-6)
 
 
-def averaged(jobs: int, *, again: bool) -> list[np.ndarray]:
-    """What jobs send of averages over groups of 5: other groups in every job, or the same again."""
-    rng, sent = RNG(2), []
-    for job in range(jobs):
-        places = RNG(3 if again else 100 + job).random((300, 2))
-        sent.append(AveragedFeatures(5).average(FEATURES, group_neighbours(places, 5)) @ rng.normal(size=(3, 16)))
-    return sent
-
-
 FEATURES = RNG(4).normal(size=(300, 3))
 
 
-def invert(
-    sent: list[np.ndarray], known: np.ndarray, features: np.ndarray = FEATURES, *, exchanged: bool = False
-) -> AttackFinding:
+def invert(sent: list[np.ndarray], known: np.ndarray) -> AttackFinding:
     """The attack on what jobs send."""
-    jobs = [JobGuesses.of(rows, features, known, exchanged=exchanged) for rows in sent]
-    return repeated_inversion_attack(jobs, features, known, rng=RNG(0))
+    guesses = [guess_features(rows, FEATURES, known) for rows in sent]
+    return repeated_inversion_attack(guesses, FEATURES, known, rng=RNG(0))
 
 
-def test_groups_that_every_job_forms_anew_reveal_single_records_and_the_same_groups_do_not():
-    scores = {again: invert(averaged(15, again=again), np.arange(100)).score.value for again in (False, True)}
-    assert scores[False] > 0.8
-    assert scores[True] < 0.4
-
-
-MORE_FEATURES = RNG(4).normal(size=(1000, 3))
-
-
-def exchanging(jobs: int, *, moved: float) -> list[np.ndarray]:
-    """What jobs send if groups of 3 neighbours exchange features, by places that every job moves by so much."""
-    places, mechanism, sent = RNG(3).random((1000, 2)), ExchangedFeatures(3), []
-    for job in range(jobs):
-        rng = RNG(100 + job)
-        group = group_neighbours(places + rng.normal(0.0, moved, places.shape), 3)
-        sent.append(MORE_FEATURES[mechanism.sources(group, rng.random(1000))] @ rng.normal(size=(3, 16)))
-    return sent
-
-
-def scores(sent: list[np.ndarray]) -> tuple[float, float]:
-    """The scores of averages alone, and of a search for agreement too."""
-    average, agreement = (invert(sent, np.arange(300), MORE_FEATURES, exchanged=each) for each in (False, True))
-    return average.score.value, agreement.score.value
-
-
-def test_guesses_on_which_jobs_agree_reveal_exchanged_features_better_than_averages():
-    average, agreement = scores(exchanging(40, moved=0.06))
-    assert average < 0.7
-    assert agreement > 0.9
-
-
-def test_jobs_that_exchange_within_the_same_groups_agree_on_no_row():
-    assert scores(exchanging(40, moved=0.0))[1] < 0.4
-
-
-@pytest.mark.parametrize("jobs", [1, 2, 3, 10])
-@pytest.mark.parametrize("moved", [0.0, 0.06])
-def test_a_search_for_agreement_never_makes_a_finding_worse(jobs, moved):
-    average, agreement = scores(exchanging(jobs, moved=moved))
-    assert agreement >= average
-
-
-def test_noise_that_every_job_draws_anew_averages_out_of_the_features():
-    rng = RNG(5)
-    sent = [(FEATURES + rng.normal(0.0, 2.0, FEATURES.shape)) @ rng.normal(size=(3, 16)) for _ in range(40)]
-    one, all_of_them = (invert(sent[:jobs], np.arange(60)).score.value for jobs in (1, 40))
-    assert one < 0.4
-    assert all_of_them > 0.7
+def test_noise_on_what_jobs_send_averages_out_and_that_of_the_features_does_not():
+    rng, lasting = RNG(5), RNG(6).normal(0.0, 2.0, FEATURES.shape)
+    drawn = [rng.normal(0.0, 2.0, FEATURES.shape) for _ in range(40)]
+    weights = [rng.normal(size=(3, 16)) for _ in drawn]
+    anew, once = (
+        invert([(FEATURES + noise) @ part for noise, part in zip(noises, weights, strict=True)], np.arange(60))
+        for noises in (drawn, [lasting] * 40)
+    )
+    assert anew.score.value > 0.7
+    assert once.score.value < 0.4
 
 
 def test_the_best_number_of_repetitions_counts_and_all_scores_are_stated():

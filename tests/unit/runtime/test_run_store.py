@@ -22,6 +22,7 @@ from fedsim.runtime.party_data import (
     add_feature_noise,
     average_features,
     blur_identifiers,
+    exchange_features,
 )
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
@@ -36,9 +37,9 @@ def trained(folder: Path, changes: dict[str, dict[str, str]], secrets: dict[str,
     lay_out(folder, changes)
     job, files = read_all(folder)
     for name, secret in (secrets or {}).items():
-        place = run_path(job, files[name])
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "secret").write_text(secret.hex() + "\n")
+        for path in (run_path(job, files[name]) / "secret", files[name].folder / "lasting-secret"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(secret.hex() + "\n")
     run_local(job, list(files.values()))
     return job, files
 
@@ -182,7 +183,10 @@ def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
 def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
     changes = {"job": {"[network]": "[protection]\nfeatures = { average_of = 5 }\n\n[network]"}}
     job, files = trained(tmp_path / "averaged", changes, SECRETS)
-    table, store = PartyData.read(job, files["rentals"]), RunStore(run_path(job, files["rentals"]), job)
+    table, store = (
+        PartyData.read(job, files["rentals"]),
+        RunStore(run_path(job, files["rentals"]), job, files["rentals"].folder),
+    )
     plain = table.network_features()
     found = store.protect_features(plain, table, "rentals").numbers
     shared = np.unique(found, axis=0, return_counts=True)[1]
@@ -194,16 +198,56 @@ def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
 def test_neighbours_exchange_their_features_once_and_for_all(tmp_path):
     changes = {"job": {"[network]": "[protection]\nfeatures = { exchange_of = 5 }\n\n[network]"}}
     job, files = trained(tmp_path / "exchanged", changes, SECRETS)
-    table, store = PartyData.read(job, files["rentals"]), RunStore(run_path(job, files["rentals"]), job)
+    table, store = (
+        PartyData.read(job, files["rentals"]),
+        RunStore(run_path(job, files["rentals"]), job, files["rentals"].folder),
+    )
     plain = table.network_features()
     found = store.protect_features(plain, table, "rentals").numbers
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, plain.numbers.tolist()))
     assert 0.05 < (found == plain.numbers).all(axis=1).mean() < 0.4  # one in five to nine keeps its own
     assert np.array_equal(found, store.protect_features(plain, table, "rentals").numbers)
-    places = table.blurred_places("rentals", store.secret)
+    places = table.blurred_places("rentals", store.secrets.lasting)
     averages = average_features(plain, places, 5).numbers
     again = average_features(replace(plain, numbers=found), places, 5).numbers
     assert np.allclose(averages, again, atol=1e-4)
+
+
+PROTECTED = """
+[protection]
+features = { exchange_of = 5, noise = 1.0 }
+
+[secondaries.rentals.blur]
+latitude = "lat"
+longitude = "lon"
+epsilon_per_km = 10
+"""
+
+
+def test_another_job_moves_places_and_protects_features_as_the_first_did(tmp_path):
+    lay_out(tmp_path, {"job": {"[network]": f"{PROTECTED}\n[network]"}})
+    job, files = read_all(tmp_path)
+    table = PartyData.read(job, files["rentals"])
+    found = []
+    for place, (run, party) in enumerate((("first", "party"), ("second", "party"), ("third", "stranger"))):
+        for each in (run, party):
+            (tmp_path / each).mkdir(exist_ok=True)
+        changed = job.model_copy(update={"seed": place, "name": run})
+        store = RunStore(tmp_path / run, changed, tmp_path / party)
+        places = table.blurred_places("rentals", store.secrets.lasting)
+        found.append((places, store.protect_features(table.network_features(), table, "rentals").numbers))
+    assert len({RunStore(tmp_path / run, job).secret for run in ("first", "second")}) == 2
+    for first, second, stranger in zip(*found, strict=True):
+        np.testing.assert_array_equal(first, second)
+        assert not np.array_equal(first, stranger)
+
+
+def test_another_choice_of_columns_exchanges_alike():
+    places = np.random.default_rng(0).random((40, 2))
+    features = Features(np.arange(80.0, dtype=np.float32).reshape(40, 2))
+    some = replace(features, numbers=features.numbers[:, :1])
+    both, one = (exchange_features(each, places, 5, bytes(32)).numbers for each in (features, some))
+    np.testing.assert_array_equal(both[:, :1], one)
 
 
 def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:

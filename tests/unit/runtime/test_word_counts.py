@@ -75,7 +75,7 @@ def test_records_are_encoded_for_predictions_as_in_training(trained):
     data = PartyData.read(job, files["city"])
     encoded = load_encoded(store.encoded_path("rentals"))
     assert (store.encode_new(data.take(np.array([4])), "rentals").bits == encoded.bits[4]).all()
-    assert (data.take(np.array([4])).encode("rentals", store.folder).bits != encoded.bits[4]).any()
+    assert (data.take(np.array([4])).encode("rentals", store.secrets).bits != encoded.bits[4]).any()
 
 
 def test_one_record_alone_is_predicted_as_among_others(trained):
