@@ -1,9 +1,10 @@
 """The test error of the job that ``fedsim init --yes`` writes, on public datasets, by split and seed.
 
-``fedsim lab bench job_errors`` lets ``init`` propose a job for hdb, house and vgsales, links their records as the job
-says, and trains its model from arrays: the network with the rounding of the job's wire format, and both boosted trees
-from which the validation records choose. ``fedsim lab bench job_errors -- house --splits random --placebos 5`` also
-trains the job with five placebo partners beside the real one.
+``fedsim lab bench job_errors`` lets ``init`` propose a job for hdb, house, vgsales and 60,000 bike trips (taxi), links
+their records as the job says, and trains its model from arrays: the network with the rounding of the job's wire format,
+and both boosted trees, of which the validation records choose one or the mean. It prints RMSE, and R2 in brackets.
+``fedsim lab bench job_errors -- house --splits random --placebos 5`` also trains the job with five placebo partners
+beside the real one.
 
 Stored results are not trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy
 and scikit-learn (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results and prints what is
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from default_job import FILES, init
 from fedsim.config import read_job, read_party_file
@@ -28,6 +30,7 @@ from fedsim.data.features import name_trigrams, text_columns
 from fedsim.splitnn import Features
 from fedsim.storage.files import ensure_folder
 from fedsim_lab.arrays_file import save_arrays
+from fedsim_lab.datasets.taxi import MOST_SECONDS
 from fedsim_lab.job_training import (
     NETWORK,
     OWN_TREES,
@@ -42,7 +45,8 @@ from fedsim_lab.study_runner import load_sample
 from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan, collect_results
 from linkage_data import DATA
 
-DATASETS, SPLITS = ("hdb", "house", "vgsales"), ("random", "group")
+DATASETS, SPLITS = ("hdb", "house", "vgsales", "taxi"), ("random", "group")
+TAXI_RECORDS = 60_000  # of its bike trips, unless another number is requested
 COLUMNS = (*(rung.name for rung in (OWN_TREES, SEEING_TREES, NETWORK)), "Job")
 
 
@@ -56,7 +60,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--placebos", type=int, default=0, help="that join the partner in a second training")
     parser.add_argument("--epochs", type=int, help="at most; default: those of init")
-    parser.add_argument("--records", type=int, default=0, help="of the primary, at most; default: all")
+    parser.add_argument("--records", type=int, help="of the primary, at most; default: all, of taxi 60,000")
     parser.add_argument("--out", type=Path, default=Path("build/job_errors"))
     parser.add_argument("--plan", type=Path)
     parser.add_argument("--gather", type=Path)
@@ -80,13 +84,23 @@ class JobCase:
         return len(placebo_names(self.stored.about))
 
 
+def tables(name: str, records: int | None) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """The primary's and the secondary's table and the label; bike trips with their start times, unlike the paper's."""
+    data = load_sample(name, DATA, records or 0)
+    theirs = data.secondaries[0].table.frame
+    if name != "taxi":
+        return data.primary.frame, theirs, data.label
+    trips = pl.read_csv(DATA / "taxi" / "bike_trips.csv.gz", infer_schema=False)
+    short = trips.filter(pl.col("duration").cast(pl.Float64) < MOST_SECONDS)
+    return short.sample(records or TAXI_RECORDS, seed=0), theirs, "duration"
+
+
 def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
     """Every split and seed of a dataset's job, without and with placebo partners."""
     folder = asked.out / name
     if not (folder / "job.toml").is_file():
-        data = load_sample(name, DATA, asked.records)
         ensure_folder(folder)
-        init(folder, data.primary.frame, data.secondaries[0].table.frame, data.label)
+        init(folder, *tables(name, asked.records))
     job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
     drawn = JobCases.read(job, parties, folder / "cases", as_in_job=True)
     names = drawn.primary.own_identifiers()
@@ -127,18 +141,18 @@ def plan(asked: argparse.Namespace, results: ResultStore) -> None:
     print(f"{len(orders)} trainings planned in {asked.plan}")
 
 
-def errors(case: JobCase, results: ResultStore) -> list[float] | None:
-    """RMSE of both trees, the network and the job; None if a training is missing."""
+def errors(case: JobCase, results: ResultStore) -> list[tuple[float, float]] | None:
+    """RMSE and R2 of both trees, the network and the job; None if a training is missing."""
     arrays = case.arrays
     keys = {rung.key: rung.result_key(arrays) for rung in case.rungs}
     if not all(map(results.has, keys.values())):
         return None
     lines = {name: results.line(key) for name, key in keys.items()}
     found = {name: (results.predictions(key), results.validation_predictions(key)) for name, key in keys.items()}
-    trees = [(*found[rung.key], lines[rung.key]["validation"]) for rung in (OWN_TREES, SEEING_TREES)]
-    job = combine_job(arrays, found[NETWORK.key], trees)
+    job = combine_job(arrays, found[NETWORK.key], [found[rung.key] for rung in (OWN_TREES, SEEING_TREES)])
     order = (OWN_TREES, SEEING_TREES, NETWORK)
-    return [case.factor * value for value in (*(lines[rung.key]["test"]["rmse"] for rung in order), job.test["rmse"])]
+    tests = [*(lines[rung.key]["test"] for rung in order), job.test]
+    return [(case.factor * test["rmse"], test["r2"]) for test in tests]
 
 
 def judge(asked: argparse.Namespace, results: ResultStore) -> None:
@@ -146,7 +160,7 @@ def judge(asked: argparse.Namespace, results: ResultStore) -> None:
     print(f"| dataset, split | {' | '.join(COLUMNS)} | by seed |\n{'|---' * (len(COLUMNS) + 2)}|")
     missing = 0
     for name in asked.datasets:
-        rows: dict[tuple[str, int], list[list[float]]] = {}
+        rows: dict[tuple[str, int], list[list[tuple[float, float]]]] = {}
         for case in cases(name, asked):
             if not asked.gather:
                 train_missing([case.arrays], case.rungs, results, train_rung=train_job_part)
@@ -157,12 +171,13 @@ def judge(asked: argparse.Namespace, results: ResultStore) -> None:
         for (split, placebos), values in rows.items():
             title = f"{name}, {split}" + (f", {placebos} placebo partners added" if placebos else "")
             means, deviations = np.mean(values, axis=0), np.std(values, axis=0, ddof=min(1, len(values) - 1))
-            cells = [f"{mean:.4g} ± {one:.2g}" for mean, one in zip(means, deviations, strict=True)]
-            seeds = ", ".join(f"{value[-1]:.4g}" for value in values)
+            both = zip(means, deviations, strict=True)
+            cells = [f"{rmse:.4g} ± {deviation:.2g} ({r2:.3f})" for (rmse, r2), (deviation, _) in both]
+            seeds = ", ".join(f"{rmse:.4g} ({r2:.3f})" for rmse, r2 in (value[-1] for value in values))
             print(f"| {' | '.join([title, *cells, seeds])} |", flush=True)
         for split, placebos in rows:
             if placebos:
-                before, after = (np.mean(rows[split, count], axis=0)[-1] for count in (0, placebos))
+                before, after = (np.mean(rows[split, count], axis=0)[-1, 0] for count in (0, placebos))
                 print(f"\n{name}, {split}: {placebos} placebo partners change the error by {after / before - 1:+.2%}\n")
     if missing:
         print(f"\n{missing} cases lack a training; run the rest of the plan, or the same command without --gather")

@@ -30,12 +30,13 @@ from fedsim.registry import PRESETS
 from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.training import train_with
-from fedsim.training.boosted_trees import PartnerPool, TreeColumns, TreeInputs, tree_columns
-from fedsim.training.data import Metrics, as_features, selection_key
+from fedsim.training.boosted_trees import PartnerPool, TreeColumns, TreeInputs, measure, tree_columns
+from fedsim.training.data import TaskType, as_features, selection_key
 from fedsim.training.loop import start_local_secondaries, training_settings
 from fedsim.types import AnyArray
 
-# The three trainings of a job with the method ``stacked``; both trees are fitted, and the validation records choose.
+# The three trainings of a job with the method ``stacked``; the validation records choose one of both trees, or their
+# mean.
 NETWORK = Rung("network", "Network", "fedsim")
 OWN_TREES = Rung("own-trees", "Boosted trees, own columns", BOOSTED_TREES, inputs="identifiers")
 SEEING_TREES = Rung("seeing-trees", "Boosted trees, partners", BOOSTED_TREES, inputs="embedded")
@@ -86,13 +87,15 @@ def train_job_part(rung: Rung, arrays: SplitArrays) -> RungOutcome:
 
 
 def combine_job(
-    arrays: SplitArrays, network: tuple[AnyArray, AnyArray], trees: Sequence[tuple[AnyArray, AnyArray, Metrics]]
+    arrays: SplitArrays, network: tuple[AnyArray, AnyArray], trees: Sequence[tuple[AnyArray, AnyArray]]
 ) -> RungOutcome:
-    """Return what a job predicts: its network averaged with the trees that the validation records prefer.
+    """Return what a job predicts: its network averaged with the trees, or their mean, that validation records prefer.
 
-    Predictions are those of the test and of the validation records; trees come with their validation metrics.
+    Predictions are numbers, of the test and of the validation records.
     """
-    best = max(trees, key=lambda found: selection_key(found[2]))
+    labels = arrays.labels[arrays.split.validation]
+    options = [*trees, tuple(np.mean(both, axis=0) for both in zip(*trees, strict=True))]
+    best = max(options, key=lambda option: selection_key(measure(option[1], labels, TaskType.NUMBERS)))
     return combine_outcomes(arrays, (network[0], best[0]), (network[1], best[1]))
 
 

@@ -36,8 +36,9 @@ from fedsim.types import AnyArray, Floats, Floats32, Split
 MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
 ROUNDS, PATIENCE = 3000, 40
 TREE_SETTINGS = ((0.1, 63), (0.05, 15))  # learning rate and leaves; the validation records choose
+FITS, SHARE_OF_COLUMNS = 4, 0.5  # whose predictions are averaged, and from how many columns each split chooses
 WORD_BITS = 32  # of a set of categories, which has eight words
-PREDICTION_RECORDS = 1024  # whose nodes in all trees are in memory at a time
+PREDICTION_PAIRS = 1 << 18  # of a record and a tree, whose nodes are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +64,29 @@ class BoostedTrees:
 
     def raw(self, columns: Floats) -> Floats:
         """Return the sum of all trees for records with these columns, (n, columns) -> (n, C)."""
-        chunks = [columns[first : first + PREDICTION_RECORDS] for first in range(0, len(columns), PREDICTION_RECORDS)]
+        size = max(1, PREDICTION_PAIRS // max(1, len(self.root)))
+        chunks = [columns[first : first + size] for first in range(0, len(columns), size)]
         return np.concatenate([self._raw(chunk) for chunk in chunks] or [np.zeros((0, len(self.baseline)))])
 
     def _raw(self, columns: Floats) -> Floats:
-        rows = np.arange(len(columns))[:, None]
-        node = np.broadcast_to(self.root, (len(columns), len(self.root)))  # (n, T)
+        n_trees, leaf = len(self.root), self.left == np.arange(len(self.left))
+        reached = np.tile(self.root, len(columns))  # (n * T,)
+        pair = np.flatnonzero(~leaf[reached])  # of a record and a tree, on its way to a leaf
+        node, row = reached[pair], pair // n_trees
         for _ in range(int(self.depth[0])):
-            cell, categorical = columns[rows, self.feature[node]], self.categorical[node]
+            cell = columns[row, self.feature[node]]
             missing = np.isnan(cell)
-            code = np.where(categorical & ~missing, cell, 0.0).astype(np.int64)
-            words = self.sets[self.set_of[node], code // WORD_BITS]
-            listed = ((words >> (code % WORD_BITS)) & 1).astype(bool)
-            goes_left = np.where(categorical, listed, cell <= self.threshold[node])
-            goes_left = np.where(missing, self.missing_left[node], goes_left)
+            goes_left = np.where(missing, self.missing_left[node], cell <= self.threshold[node])
+            listed = np.flatnonzero(self.categorical[node] & ~missing)
+            code = cell[listed].astype(np.int64)
+            words = self.sets[self.set_of[node[listed]], code // WORD_BITS]
+            goes_left[listed] = (words >> (code % WORD_BITS)) & 1
             node = np.where(goes_left, self.left[node], self.right[node])
-        values, total = self.value[node], np.tile(self.baseline, (len(columns), 1))  # (n, T), (n, C)
+            reached[pair] = node
+            on = ~leaf[node]
+            pair, node, row = pair[on], node[on], row[on]
+        values = self.value[reached].reshape(len(columns), n_trees)
+        total = np.tile(self.baseline, (len(columns), 1))  # (n, C)
         for place in range(len(self.baseline)):
             total[:, place] += values[:, self.output == place].sum(axis=1)
         return total
@@ -91,6 +99,25 @@ class BoostedTrees:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BoostedTrees:
         """Return the trees that :meth:`tensors` described."""
         return cls(**{one.name: tensors[one.name].numpy() for one in fields(cls)})
+
+
+def average_trees(parts: Sequence[BoostedTrees]) -> BoostedTrees:
+    """Return the trees of several fits as one, which predicts the mean of what each predicts."""
+    nodes, sets = (np.cumsum([0, *map(len, sizes)]) for sizes in ([p.value for p in parts], [p.sets for p in parts]))
+    moved = [
+        replace(
+            part,
+            set_of=part.set_of + first_set,
+            left=part.left + first,
+            right=part.right + first,
+            root=part.root + first,
+            value=part.value / len(parts),
+        )
+        for part, first, first_set in zip(parts, nodes, sets, strict=False)  # the last sums are the totals
+    ]
+    joined = {one.name: np.concatenate([getattr(part, one.name) for part in moved]) for one in fields(BoostedTrees)}
+    baseline, depth = np.mean([part.baseline for part in parts], axis=0), np.max([part.depth for part in parts], axis=0)
+    return BoostedTrees(**{**joined, "baseline": baseline, "depth": depth})
 
 
 def _copy_trees(model: Any, rounds: int) -> BoostedTrees:
@@ -164,6 +191,12 @@ class TreeModel:
         return every
 
 
+def average_models(models: Sequence[TreeModel]) -> TreeModel:
+    """Return a model that predicts the mean of several, which see the same columns; of classes, that of log-odds."""
+    trees, rounds = average_trees([model.trees for model in models]), sum(model.rounds for model in models)
+    return replace(models[0], trees=trees, rounds=rounds)
+
+
 def _rank_codes(features: Features, rows: AnyArray) -> AnyArray:
     """Return the place of every code among those of these rows; codes of large columns are their own places."""
     ranks = np.full((len(features.cardinalities), max(features.cardinalities, default=0)), -1)
@@ -197,17 +230,20 @@ def fit_trees(
 ) -> TreeModel:
     """Fit boosted trees of several sizes to the training rows; the validation rows choose one and its number of trees.
 
-    Classes are integers from zero.
+    Trees of that size are fitted :data:`FITS` times, each time to other columns, and averaged. Classes are integers
+    from zero.
     """
     validation, labels = as_features(data.features).take(split.validation), data.labels[split.validation]
     limits = (rounds or ROUNDS, patience or PATIENCE)
-    models = [_fit(data, split, seed, setting, limits) for setting in settings]
+    seeds = np.random.SeedSequence(seed).generate_state(FITS).tolist()
 
     def quality(model: TreeModel) -> tuple[float, ...]:
         weights = _weights(data, split.validation)
         return selection_key(measure(model.predict(validation), labels, data.task_type, weights))
 
-    return max(models, key=quality)
+    models = {setting: _fit(data, split, seeds[0], setting, limits) for setting in settings}
+    best = max(models, key=lambda setting: quality(models[setting]))
+    return average_models([models[best], *(_fit(data, split, other, best, limits) for other in seeds[1:])])
 
 
 def measure(predictions: Floats, labels: AnyArray, task_type: TaskType, weights: Floats | None = None) -> Metrics:
@@ -237,6 +273,7 @@ def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int],
         categorical_features=np.arange(columns.shape[1]) < n_categories,
         early_stopping=True,
         n_iter_no_change=patience,
+        max_features=SHARE_OF_COLUMNS,
         random_state=seed,
     )
     # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
@@ -466,6 +503,8 @@ class StackedTrees:
         fitting = tree_sample(learnt, split, inputs) if len(split.train) > MAX_TREE_RECORDS else (learnt, split, inputs)
         options = [replace(fitting[2], lists=()), fitting[2]] if inputs.lists else [fitting[2]]
         fitted = [_fit_seeing(option, *fitting[:2], seed) for option in options]
+        if inputs.lists:
+            fitted.append(_average_fitted(fitted[0], fitted[1]))
         truth, weights = learnt.labels[split.validation], _weights(data, split.validation)
         # Partners that do not help the trees are not asked for at prediction.
         best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type, weights)))
@@ -538,7 +577,20 @@ class _FittedTrees:
 
     model: TreeModel
     pools: tuple[PartnerPool, ...]
+    validation: Features
     trees: Floats
+
+
+def _average_fitted(own: _FittedTrees, seeing: _FittedTrees) -> _FittedTrees:
+    """Return the mean of trees that see the primary's columns and of trees that see partners too."""
+    added = seeing.validation.numbers.shape[1] - own.validation.numbers.shape[1]
+    few = sum(cardinality <= MAX_CATEGORIES for cardinality in own.validation.cardinalities)
+    # The partners' columns are the last numbers, after which come the codes of large columns.
+    feature = own.model.trees.feature
+    feature = np.where(feature < few + own.validation.numbers.shape[1], feature, feature + added)
+    moved = replace(own.model, trees=replace(own.model.trees, feature=feature))
+    model = average_models([moved, seeing.model])
+    return replace(seeing, model=model, trees=model.predict(seeing.validation))
 
 
 def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) -> _FittedTrees:
@@ -548,7 +600,8 @@ def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) 
     columns.lists[split.train] = np.where(lost[:, :, None], np.nan, columns.lists[split.train])
     features = columns.beside(as_features(data.features))
     model = fit_trees(replace(data, features=features), split, seed=seed)
-    return _FittedTrees(model, pools, model.predict(features.take(split.validation)))
+    validation = features.take(split.validation)
+    return _FittedTrees(model, pools, validation, model.predict(validation))
 
 
 def tree_columns(pools: Sequence[PartnerPool], inputs: TreeInputs) -> TreeColumns:

@@ -78,11 +78,52 @@ def is_better(metrics: Metrics, history: History, start: Metrics | None = None) 
     return known is None or data.selection_key(metrics) > data.selection_key(known)
 
 
-def should_stop(history: History, epochs: int, patience: int | None) -> bool:
-    """Return whether all epochs are done, or too many passed without a better one."""
-    best = best_epoch(history)
-    waited = len(history) - (best.number if best else 0)
-    return len(history) >= epochs or (patience is not None and waited >= patience)
+COOLING_SHARE = 5  # of the epochs, one in so many
+COOLING_PATIENCE = 2  # epochs at the end of the schedule without a better one
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """Which epochs of its schedule a training runs.
+
+    Once ``patience`` epochs in a row are no better, it returns to its best weights and goes on with the last
+    ``cooling`` epochs of the schedule, whose small learning rates most trainings that stop early would never see.
+    """
+
+    epochs: int
+    patience: int | None
+    cooling: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> "EpochPlan":
+        """Return the plan of a configuration; only a learning rate that falls has an end to go on with."""
+        cools = isinstance(getattr(config.optimiser, "schedule", None), party_model.WarmCosine)
+        return cls(config.epochs, config.patience, config.epochs // COOLING_SHARE if cools else 0)
+
+    def waited_until(self, history: History) -> int | None:
+        """Return the epoch after which the patience had ended, if it has."""
+        best = 0
+        for epoch in history:
+            best = epoch.number if epoch.best else best
+            if self.patience is not None and epoch.number - best >= self.patience:
+                return epoch.number
+        return None
+
+    def place(self, history: History) -> int:
+        """Return the place in the schedule, from zero, of the epoch after these."""
+        waited = self.waited_until(history)
+        if waited is None:
+            return len(history)
+        return max(waited, self.epochs - self.cooling) + len(history) - waited
+
+    def is_over(self, history: History) -> bool:
+        """Return whether all epochs are done, or too many passed without a better one."""
+        waited, best = self.waited_until(history), best_epoch(history)
+        if self.place(history) >= self.epochs:
+            return True
+        if waited is None:
+            return False
+        return len(history) - max(waited, best.number if best else 0) >= COOLING_PATIENCE
 
 
 @dataclass(frozen=True)
@@ -274,24 +315,25 @@ def run_epochs(job: TrainingJob, progress: TrainingProgress) -> tuple[History, E
 
     Earlier weights that a job starts with are used if no epoch is better.
     """
-    config = job.config
+    config, plan = job.config, EpochPlan.of(job.config)
     if job.data.earlier is not None and not progress.history and not progress.steps:
         progress = replace(progress, start=evaluate_rows(job, job.split.validation).metrics)
         _keep_best(job)
-    ended = should_stop(progress.history, config.epochs, config.patience)
+    ended = plan.is_over(progress.history)
     while not ended:
-        history = (*progress.history, _run_epoch(job, progress))
+        place = plan.place(progress.history)
+        if plan.waited_until(progress.history) == len(progress.history) and not progress.steps:
+            _use_best(job)
+        history = (*progress.history, _run_epoch(job, progress, place))
         progress = TrainingProgress(history, start=progress.start)
-        ended = should_stop(history, config.epochs, config.patience)
+        ended = plan.is_over(history)
         if job.checkpoints and (ended or len(history) % config.save_every == 0):
-            job.checkpoints.save(len(history) * job.steps_per_epoch, progress)
+            job.checkpoints.save((place + 1) * job.steps_per_epoch, progress)
         if job.journal:
             job.journal.add("epoch", asdict(history[-1]))
         for hook in job.hooks:
             hook.epoch_ended(history[-1])
-    job.primary.model.use_best()
-    for secondary in job.secondaries:
-        secondary.use_best()
+    _use_best(job)
     best = best_epoch(progress.history)
     if best is None and progress.start is not None:
         best = Epoch(0, math.nan, math.nan, progress.start, 0.0, best=True)
@@ -304,12 +346,18 @@ def _keep_best(job: TrainingJob) -> None:
         secondary.keep_best()
 
 
-def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
-    """Run the remaining steps of an epoch, then validate."""
+def _use_best(job: TrainingJob) -> None:
+    job.primary.model.use_best()
+    for secondary in job.secondaries:
+        secondary.use_best()
+
+
+def _run_epoch(job: TrainingJob, progress: TrainingProgress, place: int) -> Epoch:
+    """Run the remaining steps of the epoch at this place of the schedule, then validate."""
     began, number, every = job.clock(), len(progress.history) + 1, job.config.save_steps
     total = progress.loss.to(job.scaled.device, copy=True)  # summed over the records of all steps
-    for taken, request in enumerate(iterate_batches(job, number - 1, progress.steps), start=progress.steps + 1):
-        step = (number - 1) * job.steps_per_epoch + taken - 1
+    for taken, request in enumerate(iterate_batches(job, place, progress.steps), start=progress.steps + 1):
+        step = place * job.steps_per_epoch + taken - 1
         total += job.descend(request, step) * len(request.rows)
         # No checkpoint after the last step: that of the epoch follows its validation.
         if job.checkpoints and every and taken % every == 0 and taken < job.steps_per_epoch:

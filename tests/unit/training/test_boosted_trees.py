@@ -45,11 +45,26 @@ def test_arrays_predict_what_scikit_learn_predicts(n_classes: int, monkeypatch: 
     fit = kind.fit
     monkeypatch.setattr(kind, "fit", lambda self, *args, **more: fitted.append(self) or fit(self, *args, **more))
     data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
+    monkeypatch.setattr(boosted_trees, "FITS", 1)
     found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30)
     codes = np.where(data.features.codes < 7, data.features.codes, np.nan)  # codes that no training row has
     staged = fitted[0].staged_predict_proba if n_classes else fitted[0].staged_predict
     expected = list(staged(np.hstack([codes, data.features.numbers])))[found.rounds - 1]
     np.testing.assert_allclose(found.predict(data.features), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_several_fits_predict_their_mean(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
+    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=5)
+    singles, fit = [], boosted_trees._fit
+    monkeypatch.setattr(boosted_trees, "_fit", lambda *args: singles.append(fit(*args)) or singles[-1])
+    fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=5)
+    columns = np.hstack([np.where(data.features.codes < 7, data.features.codes, np.nan), data.features.numbers])
+    each = np.array([one.trees.raw(columns) for one in singles])
+    assert len(each) == boosted_trees.FITS
+    assert not np.array_equal(each[0], each[1])
+    np.testing.assert_allclose(found.trees.raw(columns), each.mean(axis=0), rtol=1e-12, atol=1e-14)
 
 
 def test_trees_survive_a_file(tmp_path: Path) -> None:
@@ -68,7 +83,7 @@ def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPat
     data = records(TaskType.NUMBERS)
     found = fit_trees(data, SPLIT, seed=0, rounds=5)
     whole = found.predict(data.features)
-    monkeypatch.setattr(boosted_trees, "PREDICTION_RECORDS", 7)
+    monkeypatch.setattr(boosted_trees, "PREDICTION_PAIRS", 7 * len(found.trees.root))
     np.testing.assert_array_equal(found.predict(data.features), whole)
     assert found.predict(data.features.take(np.arange(0))).shape == (0,)
 
@@ -122,6 +137,26 @@ def test_trees_see_partners_where_these_help(helps: bool, monkeypatch: pytest.Mo
     assert np.isfinite(found[1]).all()
     errors = [np.square(values - data.labels[rows]).mean() for values in found]
     assert errors[0] < 0.7 * errors[1] if helps else errors[0] == errors[1]
+
+
+def test_trees_with_and_without_partners_are_averaged_where_that_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 30)
+    data, partners = records(TaskType.NUMBERS), embedded()
+    codes = np.hstack([data.features.codes, np.arange(N)[:, None] % 300])  # the second as a number, after all others
+    data = replace(data, features=replace(data.features, codes=codes, cardinalities=(9, 300)))
+    data = replace(data, labels=data.labels + codes[:, 1] / 100)
+    fitted, fit = [], boosted_trees._fit_seeing
+    monkeypatch.setattr(boosted_trees, "_fit_seeing", lambda *args: fitted.append(fit(*args)) or fitted[-1])
+    rows, inputs = SPLIT.validation, TreeInputs(np.zeros((N, 0), np.float32), [partners])
+    StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
+    mean = (fitted[0].trees + fitted[1].trees) / 2
+    data.labels[rows] = mean  # which only the mean of both predicts
+    stacked = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
+    found = stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))
+    assert len(stacked.pools) == 1
+    assert stacked.model.rounds == sum(one.model.rounds for one in fitted[2:])
+    expected = (fitted[2].trees + fitted[3].trees) / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -187,6 +222,6 @@ def test_trees_of_many_records_are_fitted_to_a_sample_and_predict_all(
         seen.lists[0].neighbours.partner[split.validation], partners.neighbours.partner[SPLIT.validation]
     )
     shape = (len(SPLIT.validation), *[n_classes][:n_classes])
-    stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.5), None), seed=0, log=False, inputs=inputs)
+    stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.3), None), seed=0, log=False, inputs=inputs)
     rows = SPLIT.test
     assert len(stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))) == len(rows)

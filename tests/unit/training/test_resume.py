@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import FileError, SettingError
+from fedsim.splitnn.party_model import AdamW
 from fedsim.training import train
+from fedsim.training.loop import EpochPlan
 from resume_fixtures import KillAt, KilledError, last_tensors, run, same_bits, survive, without_time
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
@@ -39,6 +41,19 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path, config, steps):
     assert same_bits(whole, survivor)
     assert without_time(whole.history) == without_time(survivor.history)
     assert whole.metrics == survivor.metrics
+
+
+@pytest.mark.parametrize("save_steps", [None, 1])
+def test_a_run_killed_around_the_end_of_its_patience_ends_with_the_same_bits(tmp_path, save_steps):
+    config = encoded_config(epochs=20, patience=2, optimiser=AdamW(rate=0.1))
+    whole = run(config)
+    cooled = EpochPlan.of(config).waited_until(whole.history)
+    assert cooled is not None
+    assert cooled < len(whole.history)
+    kills = KillAt(3 * cooled, 3 * cooled + 1, 3 * cooled + 3, 3 * cooled + 5)  # three steps per epoch
+    survivor = survive(replace(config, save_steps=save_steps), tmp_path, kills)
+    assert same_bits(whole, survivor)
+    assert without_time(whole.history) == without_time(survivor.history)
 
 
 def test_the_log_of_a_killed_run_has_every_epoch_once(tmp_path):

@@ -15,8 +15,8 @@ from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
 from fedsim.splitnn.methods import FedSimNetwork, member_networks
 from fedsim.splitnn.party_model import AdamW, describe, resolve_device
-from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern_preset, paper_preset, train
-from fedsim.training.loop import Epoch, best_epoch, is_better, should_stop
+from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, loop, modern_preset, paper_preset, train
+from fedsim.training.loop import Epoch, EpochPlan, best_epoch, is_better
 from fedsim.types import Split
 from training_fixtures import MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
@@ -34,9 +34,32 @@ def test_the_best_epoch_is_the_first_with_the_least_error():
 
 
 def test_patience_ends_a_run_that_no_longer_improves():
-    assert not should_stop(epochs(3.0, 1.0, 2.0), epochs=9, patience=2)
-    assert should_stop(epochs(3.0, 1.0, 2.0, 2.0), epochs=9, patience=2)
-    assert should_stop(epochs(3.0, 2.0), epochs=2, patience=None)
+    assert not EpochPlan(9, patience=2).is_over(epochs(3.0, 1.0, 2.0))
+    assert EpochPlan(9, patience=2).is_over(epochs(3.0, 1.0, 2.0, 2.0))
+    assert EpochPlan(2, patience=None).is_over(epochs(3.0, 2.0))
+
+
+def test_a_run_that_no_longer_improves_goes_on_with_the_end_of_its_schedule():
+    plan, waited = EpochPlan(40, patience=2, cooling=8), (3.0, 1.0, 2.0, 2.0)
+    assert [plan.place(epochs(*waited[:done])) for done in range(5)] == [0, 1, 2, 3, 32]
+    assert not plan.is_over(epochs(*waited, 0.9, 0.8, 0.9))
+    assert plan.place(epochs(*waited, 0.9, 0.8, 0.9)) == 35
+    assert plan.is_over(epochs(*waited, 0.9, 0.8, 0.9, 0.9))
+    assert plan.is_over(epochs(*waited, 1.0, 1.0))
+    assert plan.is_over(epochs(*waited, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2))
+
+
+def test_the_end_of_the_schedule_starts_from_the_best_weights(monkeypatch):
+    config = small_config(epochs=20, patience=2, optimiser=AdamW(rate=0.3))  # too fast to go on improving
+    with_end = train(small_primary(), small_secondaries(), SPLIT, config)
+    monkeypatch.setattr(loop, "COOLING_SHARE", 1000)
+    without = train(small_primary(), small_secondaries(), SPLIT, config)
+    done = len(without.history)
+    assert [replace(one, seconds=0.0) for one in with_end.history[:done]] == [
+        replace(one, seconds=0.0) for one in without.history
+    ]
+    assert len(with_end.history) > done
+    assert with_end.history[done].validation["rmse"] < without.history[-1].validation["rmse"]
 
 
 def test_the_model_has_the_weights_of_the_best_epoch():

@@ -380,8 +380,9 @@ class SecondaryResponder:
         most = self.requests.limits.rows_per_step
         if party.pending_shape is not None:
             raise PeerError(f"{session.peer} sent 'ask' instead of gradients", code="gradients-due")
-        if message.step != self._next_step or message.step >= self._steps:
-            fault = f"{session.peer} requested step {message.step} instead of step {self._next_step} of {self._steps}"
+        # A primary that no longer improves goes on with the last steps; no step comes twice.
+        if not self._next_step <= message.step < self._steps:
+            fault = f"{session.peer} requested step {message.step} after step {self._next_step - 1} of {self._steps}"
             raise PeerError(fault, code="bad-step")
         if len(message.rows) > most:
             fault = f"{session.peer} requested {len(message.rows)} rows in one step; the job has at most {most}"
