@@ -288,7 +288,8 @@ class TrainingSettings(ConfigSection):
     width: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=256)
     """Hidden units of the local network of every party. Default: 256 for `modern`, 200 for `paper`."""
     patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
-    """Stop after this many epochs without improvement on the validation records. Default: a fifth of the epochs for
+    """After this many epochs without improvement on the validation records, `modern` returns to the best weights and
+    ends with at most the last fifth of the epochs, whose learning rates are small. Default: a fifth of the epochs for
     `modern`; with `paper` all epochs run. The weights of the best epoch are used in either case."""
     members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
     """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,

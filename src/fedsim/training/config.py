@@ -30,7 +30,8 @@ class Config:
     epochs, batch
         Number of epochs, and training records per step.
     patience
-        Stop after so many epochs without a better one; None runs all epochs.
+        Stop after so many epochs without a better one, or go on with the end of a schedule whose learning rate falls;
+        None runs all epochs.
     members
         Networks of the primary that are trained side by side and averaged; the secondaries' networks are shared.
     party_dropout
