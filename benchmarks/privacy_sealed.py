@@ -29,7 +29,7 @@ from fedsim.config.job import (
 )
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.errors import SettingError
-from fedsim.privacy.mechanisms import NeighbourGroups, PlanarLaplace
+from fedsim.privacy.mechanisms import PlanarLaplace, group_neighbours
 from fedsim.storage.files import ensure_folder
 from fedsim.types import Floats, Integers
 from fedsim_lab.arrays_file import save_arrays
@@ -108,7 +108,7 @@ def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
 def _groups(places: Floats) -> Integers:
     """Group neighbours as :func:`fedsim.runtime.party_data.exchange_features` does."""
     round_places = places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))]
-    return NeighbourGroups(PRESET_EXCHANGE_OF).groups(round_places)
+    return group_neighbours(round_places, PRESET_EXCHANGE_OF)
 
 
 def variants(part: Part) -> dict[str, SealedTerms]:

@@ -298,7 +298,7 @@ def test_a_step_that_the_model_does_not_allow_is_refused_by_the_code(tmp_path):
     real = follow(tmp_path / "run", SMALL, [])
     for label in ("dial", "welcome", "begin", "to secondary", "secondary reads begin"):
         real.take(label)
-    real.here.send(m.Ask(1, rows=ROWS))
+    real.here.send(m.Ask(SMALL.steps, rows=ROWS))
     real.take("to secondary")
     with pytest.raises(PeerError):
         real.secondary_reads()
