@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -94,8 +94,10 @@ def ensure_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def atomic_write(path: Path, mode: int = 0o666) -> Iterator[Path]:
+def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterator[Path]:
     """Replace a file when the block succeeds, and leave it untouched when the block fails.
+
+    With ``keep``, a file that another process has created meanwhile stays as it is.
 
     The block writes to the temporary file whose path it gets. File and folder are flushed to the disk, so a file that
     was seen once is still there, complete, after a power cut. A symbolic link stays: the file it points to is replaced.
@@ -115,7 +117,11 @@ def atomic_write(path: Path, mode: int = 0o666) -> Iterator[Path]:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             yield part
             _sync(part)
-            part.replace(target)
+            if keep:
+                with suppress(FileExistsError):
+                    os.link(part, target)
+            else:
+                part.replace(target)
             _sync(target.parent)
         finally:
             part.unlink(missing_ok=True)
@@ -284,7 +290,7 @@ def load_or_create_secret(path: Path | str) -> bytes:
     path = Path(path)
     try:
         if not path.exists():
-            with atomic_write(path, mode=0o600) as part:
+            with atomic_write(path, mode=0o600, keep=True) as part:
                 part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
         secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except OSError as error:

@@ -40,3 +40,10 @@ def test_a_secret_that_cannot_be_read_or_written_is_a_file_error(tmp_path: Path)
     with pytest.raises(FileError) as caught:
         load_or_create_secret(tmp_path / "absent" / "secret")
     assert caught.value.code == "not-writable"
+
+
+def test_two_processes_that_create_a_secret_at_once_have_the_same(tmp_path, monkeypatch):
+    path = tmp_path / "secret"
+    first = load_or_create_secret(path)
+    monkeypatch.setattr(type(path), "exists", lambda self: False)  # it looked before the first had written
+    assert load_or_create_secret(path) == first
