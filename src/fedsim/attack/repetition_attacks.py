@@ -2,8 +2,8 @@
 
 Within a job nothing is drawn twice, so a request that is repeated gets the same answer. Another job draws noise on
 similarities and weights anew, and another record has noise of its own; both average out. Blurred places and protected
-features are drawn once for all jobs. The primary is assumed to recognise the rows of an
-earlier job, by the records that they are linked to.
+features are drawn once for all jobs. The primary is assumed to recognise the rows of an earlier job by the records that
+they are linked to.
 
 Letters: n own records, K partners of each, U rows, C numbers sent per row, F features, k known rows.
 """
@@ -76,7 +76,7 @@ def thin_links(view: PrimaryView, most: int, rng: Generator) -> PrimaryView:
 def locate_rows(
     view: PrimaryView, own: Floats, n_rows: int, encoder: PlaceEncoder | None, *, rng: Generator
 ) -> dict[str, Floats]:
-    """Return where one job places every row, (U, 2) in degrees, NaN for a row that it does not list, in two ways.
+    """Return where a view places every row, (U, 2) in degrees, NaN for a row that it does not list, in two ways.
 
     One is the centre of the records that list a row; the other uses similarities, by the encoding of places if the
     primary can apply it, else by distances in metres. Which is nearer depends on the job.

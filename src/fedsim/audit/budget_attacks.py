@@ -1,7 +1,8 @@
 """What a primary learns by asking again, within what the policies allow: by several jobs, and by made-up records.
 
-Another job draws all noise anew, and every made-up record has noise of its own. So the attacks use as many of them as a
-secondary and its coordinator accept.
+Another job draws the noise on similarities and activations anew, and every made-up record has noise of its own. So the
+attacks use as many of them as a secondary and its coordinator accept. Blurred places and protected features are the
+same in all jobs.
 
 Letters: n own records, m partner records, K partners, U linked rows, C numbers sent per row.
 """
@@ -312,7 +313,7 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
         return repeated_inversion_attack(guesses[:number], features, known, rng=models)
 
     def promised() -> Guarantee:
-        """Who is given protected features themselves recovers no less than from what is computed from them."""
+        """Bound the attack by what anyone who was given the protected features themselves would recover."""
         if terms is None:
             return NO_GUARANTEE
         ways, places = [feature_columns(used)[rows]], audit.setup.places(audit.linkage.partners)

@@ -173,9 +173,9 @@ class ExchangedFeatures:
     def guarantee(self) -> str:
         """The guarantee in one sentence."""
         return (
-            f"At least {self.size} records that are neighbours exchange their features at random, so that whoever has "
-            "the features of a group can only guess whose they are; that one of its records has them is not hidden, "
-            "and another exchange, of groups of another size or of a changed table, reveals more."
+            f"At least {self.size} records that are neighbours exchange their features at random, so that anyone who "
+            "has the features of a group can only guess whose they are; that one of its records has them is not "
+            "hidden, and another exchange, of groups of another size or of a changed table, reveals more."
         )
 
     def sources(self, group: Integers, uniforms: Floats) -> Integers:

@@ -116,12 +116,13 @@ def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> Non
     ensure_folder(options.sheets)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
     progress = progress_printer(silent=mode.silent)
-    study = StudyContext(options.data, options.out / TRAININGS_FOLDER, options.seeds, progress, watch)
+    folder = options.out / TRAININGS_FOLDER
+    study = StudyContext(options.data, folder, options.seeds, progress, watch, options.workers)
     context = ReproductionContext(options.studies, study, options.fast)
-    if options.workers > 1 and name in PLANNED:
+    if study.workers > 1 and name in PLANNED:
         with report_interrupt():
             report = print_nothing if mode.silent else log_line
-            train_side_by_side(context.work(name), ResultStore(study.out), options.workers, report)
+            train_side_by_side(context.work(name), ResultStore(study.out), study.workers, report)
     for one in REPRODUCTIONS if name == ALL else [name]:
         began = time.perf_counter()
         with report_interrupt():

@@ -180,13 +180,16 @@ def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
     assert RunStore(run_path(job, files["city"]), job).load_weights(TRAINED_MODEL)[1]["metrics"]["test"]["rmse"] > 0
 
 
+def trained_rentals(folder: Path, terms: str) -> tuple[PartyData, RunStore]:
+    """The table and the store of the secondary of a job that protects its features by these terms."""
+    changes = {"job": {"[network]": f"[protection]\nfeatures = {{ {terms} }}\n\n[network]"}}
+    job, files = trained(folder, changes, SECRETS)
+    own = files["rentals"]
+    return PartyData.read(job, own), RunStore(run_path(job, own), job, own.folder)
+
+
 def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
-    changes = {"job": {"[network]": "[protection]\nfeatures = { average_of = 5 }\n\n[network]"}}
-    job, files = trained(tmp_path / "averaged", changes, SECRETS)
-    table, store = (
-        PartyData.read(job, files["rentals"]),
-        RunStore(run_path(job, files["rentals"]), job, files["rentals"].folder),
-    )
+    table, store = trained_rentals(tmp_path / "averaged", "average_of = 5")
     plain = table.network_features()
     found = store.protect_features(plain, table, "rentals").numbers
     shared = np.unique(found, axis=0, return_counts=True)[1]
@@ -196,12 +199,7 @@ def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
 
 
 def test_neighbours_exchange_their_features_once_and_for_all(tmp_path):
-    changes = {"job": {"[network]": "[protection]\nfeatures = { exchange_of = 5 }\n\n[network]"}}
-    job, files = trained(tmp_path / "exchanged", changes, SECRETS)
-    table, store = (
-        PartyData.read(job, files["rentals"]),
-        RunStore(run_path(job, files["rentals"]), job, files["rentals"].folder),
-    )
+    table, store = trained_rentals(tmp_path / "exchanged", "exchange_of = 5")
     plain = table.network_features()
     found = store.protect_features(plain, table, "rentals").numbers
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, plain.numbers.tolist()))
