@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.training import train
+from fedsim.training import loop, train
 from fedsim.training.loop import (
     iterate_batches,
     prepare_job,
@@ -111,3 +111,14 @@ def test_a_recorded_step_equals_the_split_loop(monkeypatch, name, members, compi
     recorded = train(small_primary(), parties, SPLIT, config).predictions["test"]
     monkeypatch.setattr(Primary, "step_function", plainly)
     np.testing.assert_allclose(recorded, train(small_primary(), parties, SPLIT, config).predictions["test"], rtol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_recorded_step_goes_on_from_the_best_weights(monkeypatch):
+    monkeypatch.setattr(loop, "is_better", lambda metrics, history, start=None: not history)  # the first epoch is best
+    config = replace(encoded_config(epochs=10, batch=8, patience=1), device="cuda")
+    recorded = train(small_primary(), small_secondaries(2), SPLIT, config)
+    assert len(recorded.history) == 4  # the best, one that is no better, and the last two of the schedule
+    monkeypatch.setattr(Primary, "step_function", plainly)
+    plain = train(small_primary(), small_secondaries(2), SPLIT, config)
+    np.testing.assert_allclose([e.loss for e in recorded.history], [e.loss for e in plain.history], rtol=1e-3)
