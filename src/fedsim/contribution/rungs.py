@@ -411,15 +411,16 @@ def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) ->
 
 
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
-    """Fit gradient boosted trees of several sizes; the validation rows decide which are used."""
+    """Fit gradient boosted trees of several sizes; the validation rows decide which are used, and are then learnt."""
     split, data = arrays.split, replace(primary, labels=_class_places(arrays))
     settings = TREE_SETTINGS if rung.rate is None else tuple((rung.rate, leaves) for _, leaves in TREE_SETTINGS)
     seed, limits = arrays.about["seed"], {"rounds": rung.epochs, "patience": rung.patience}
-    model, features = fit_trees(data, split, seed=seed, settings=settings, **limits), as_features(data.features)
-    test, validation = model.predict(features.take(split.test)), model.predict(features.take(split.validation))
+    chosen, features = fit_trees(data, split, seed=seed, settings=settings, **limits), as_features(data.features)
+    validation = chosen.model.predict(features.take(split.validation))
+    test = chosen.fit_again(data, split).predict(features.take(split.test))
     on_test = measure(test, data.labels[split.test], data.task_type)
     on_validation = measure(validation, data.labels[split.validation], data.task_type)
-    return RungOutcome(test, on_test, on_validation, {"best_epoch": model.rounds}, validation)
+    return RungOutcome(test, on_test, on_validation, {"best_epoch": chosen.model.rounds}, validation)
 
 
 def _class_places(arrays: SplitArrays) -> AnyArray:
@@ -451,17 +452,19 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
     dropout = rung.components[0].config(seed, n_train=len(split.train)).party_dropout
     # The primary's names are among its identifiers already.
     inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, rung.embedded_partners(arrays), dropout)
-    stacked = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
+    fitted = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
     found = [network, on_validation]  # trees without weight are not kept
-    if stacked is not None:
-        parts = ((split.test, network), (split.validation, on_validation))
-        seen = [(rows, values, stacked.columns(inputs.take(rows))) for rows, values in parts]
-        found = [stacked.combine(values, None, features.take(rows), columns)[0] for rows, values, columns in seen]
+    if fitted is not None:
+        parts = ((fitted.final, split.test, network), (fitted.chosen, split.validation, on_validation))
+        found = [
+            trees.combine(values, None, features.take(rows), trees.columns(inputs.take(rows)))[0]
+            for trees, rows, values in parts
+        ]
     scores = [
         measure(values, data.labels[rows], data.task_type)
         for rows, values in zip((split.test, split.validation), found, strict=True)
     ]
-    weight, pools = (1.0, ()) if stacked is None else (stacked.weight, stacked.pools)
+    weight, pools = (1.0, ()) if fitted is None else (fitted.final.weight, fitted.final.pools)
     figures = {"weight": weight, "trees_see_partners": bool(pools)}
     return RungOutcome(found[0], scores[0], scores[1], figures, found[1])
 

@@ -259,8 +259,8 @@ def _fit_trees(
     partners = [EmbeddedPartners(*both) for both in zip(rows, lists, strict=True)]
     seen = TreeInputs(name_trigrams(primary, texts), partners, plan.config.party_dropout)
     network = result.predictions["validation"], result.intervals.get("validation")
-    stacked = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
-    return None if stacked is None else EmbeddedTrees(stacked, tuple(texts), rows)
+    fitted = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
+    return None if fitted is None else EmbeddedTrees(fitted.final, tuple(texts), rows)
 
 
 def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:

@@ -45,7 +45,7 @@ from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
-from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedTrees, TreeInputs
+from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedFit, StackedTrees, TreeInputs
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import (
     ClassTarget,
@@ -146,9 +146,10 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     network = trained.result
     if METHODS.detail(context.job.training.method, "trees"):
         trained = _add_trees(store, table, prepared, trained)
-    result, trees, links = trained.result, trained.trees, {party.name: one for party, one in lists.items()}
+    result, links = trained.result, {party.name: one for party, one in lists.items()}
     typical = typical_inputs(prepared, trained.records, trained.mean_names, context.job.withheld)
-    gates = summarise_gates(result.model, prepared, trained.records, typical, trees)
+    explaining = trained.trees if len(prepared.split.test) else trained.chosen_trees
+    gates = summarise_gates(result.model, prepared, trained.records, typical, explaining)
     calibration = summarise_calibration(prepared, network, trained)
     summary = summarise_trees(trained)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates, summary, calibration)
@@ -157,7 +158,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         train_solo(context, store, prepared)
     further = {
         "drift": _training_bins(prepared, links),
-        "absence": absence_stretches(result.model, prepared, trained.calibration, trees),
+        "absence": absence_stretches(result.model, prepared, trained.calibration, trained.chosen_trees),
     }
     _save_model(store, TRAINED_MODEL, prepared, result, typical, further)  # last: where it is, nothing else is missing
     _notify_coordinator(coordinator, context, trained=True)
@@ -294,8 +295,18 @@ class TrainedModel:
     records: explain.LinkedRecords
     calibration: explain.LinkedRecords | None
     embedded: list[EmbeddedPartners]
-    trees: StackedTrees | None = None
+    fitted: StackedFit | None = None
     mean_names: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def trees(self) -> StackedTrees | None:
+        """The trees that predict new records."""
+        return None if self.fitted is None else self.fitted.final
+
+    @property
+    def chosen_trees(self) -> StackedTrees | None:
+        """The trees that can be judged by the validation records."""
+        return None if self.fitted is None else self.fitted.chosen
 
 
 def _train(
@@ -381,15 +392,15 @@ def _add_trees(store: RunStore, table: PartyData, prepared: PreparedPrimary, tra
     if len(split.train) > MAX_TREE_RECORDS:
         sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
-    stacked = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
-    if stacked is None:
+    fitted = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
+    if fitted is None:
         log.info("the trees do not improve the predictions of the validation records; the network predicts alone")
         return trained
-    tensors, facts = stacked.state()
+    tensors, facts = fitted.final.state()
     store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
     after = {}
     for part, values in found.items():
-        rows = parts[part]
+        rows, stacked = parts[part], fitted.chosen if part == "validation" else fitted.final
         columns = stacked.columns(inputs.take(rows))
         after[part] = stacked.combine(values, ends.get(part), features.take(rows), columns)
     measure = result.model.target.measure
@@ -401,13 +412,13 @@ def _add_trees(store: RunStore, table: PartyData, prepared: PreparedPrimary, tra
     )
     calibration = trained.calibration
     if calibration is not None:
-        calibration = replace(calibration, columns=stacked.columns(inputs.take(calibration_rows(split))))
+        calibration = replace(calibration, columns=fitted.final.columns(inputs.take(calibration_rows(split))))
     return TrainedModel(
         together,
-        replace(trained.records, columns=stacked.columns(inputs.take(explained_rows(split)))),
+        replace(trained.records, columns=fitted.final.columns(inputs.take(explained_rows(split)))),
         calibration,
         trained.embedded,
-        stacked,
+        fitted,
         mean_trigrams(names[some_training_rows(split)], texts),
     )
 

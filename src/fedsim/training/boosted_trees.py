@@ -8,7 +8,7 @@ each, U rows of a secondary, W numbers of a row, P columns of trees per list, H 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -219,6 +219,32 @@ def _tree_columns(features: Features, ranks: AnyArray) -> Floats:
     return np.hstack([codes[:, few], features.numbers, codes[:, ~few]]).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class TreeRecipe:
+    """How trees are fitted: random seed, learning rate, leaves of a tree, and rounds."""
+
+    seed: int
+    rate: float
+    leaves: int
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenTrees:
+    """Trees fitted to the training rows, as the validation rows chose them; ``recipes`` are those of the averaged fits.
+
+    Only these trees can be judged by the validation rows.
+    """
+
+    model: TreeModel
+    recipes: tuple[TreeRecipe, ...]
+
+    def fit_again(self, data: PrimaryData, split: Split) -> TreeModel:
+        """Fit the same trees to the training rows and the validation rows, which have nothing left to choose."""
+        rows = np.concatenate([split.train, split.validation])
+        return average_models([_fit(data, replace(split, train=rows), recipe) for recipe in self.recipes])
+
+
 def fit_trees(
     data: PrimaryData,
     split: Split,
@@ -227,23 +253,27 @@ def fit_trees(
     settings: Sequence[tuple[float, int]] = TREE_SETTINGS,
     rounds: int | None = None,
     patience: int | None = None,
-) -> TreeModel:
+) -> ChosenTrees:
     """Fit boosted trees of several sizes to the training rows; the validation rows choose one and its number of trees.
 
     Trees of that size are fitted :data:`FITS` times, each time to other columns, and averaged. Classes are integers
     from zero.
     """
     validation, labels = as_features(data.features).take(split.validation), data.labels[split.validation]
-    limits = (rounds or ROUNDS, patience or PATIENCE)
     seeds = np.random.SeedSequence(seed).generate_state(FITS).tolist()
+
+    def fit(one: int, setting: tuple[float, int]) -> TreeModel:
+        return _fit(data, split, TreeRecipe(one, *setting, rounds or ROUNDS), patience or PATIENCE)
 
     def quality(model: TreeModel) -> tuple[float, ...]:
         weights = _weights(data, split.validation)
         return selection_key(measure(model.predict(validation), labels, data.task_type, weights))
 
-    models = {setting: _fit(data, split, seeds[0], setting, limits) for setting in settings}
+    models = {setting: fit(seeds[0], setting) for setting in settings}
     best = max(models, key=lambda setting: quality(models[setting]))
-    return average_models([models[best], *(_fit(data, split, other, best, limits) for other in seeds[1:])])
+    averaged = [models[best], *(fit(other, best) for other in seeds[1:])]
+    recipes = [TreeRecipe(one, *best, model.rounds) for one, model in zip(seeds, averaged, strict=True)]
+    return ChosenTrees(average_models(averaged), tuple(recipes))
 
 
 def measure(predictions: Floats, labels: AnyArray, task_type: TaskType, weights: Floats | None = None) -> Metrics:
@@ -256,8 +286,8 @@ def _weights(data: PrimaryData, rows: AnyArray) -> Floats | None:
     return None if data.weights is None else data.weights[rows]
 
 
-def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int], limits: tuple[int, int]) -> TreeModel:
-    (rate, leaves), (rounds, patience) = setting, limits
+def _fit(data: PrimaryData, split: Split, recipe: TreeRecipe, patience: int | None = None) -> TreeModel:
+    """Fit trees to the training rows; with ``patience`` until the validation rows are predicted no better."""
     # scikit-learn is not on every machine that trains networks.
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # noqa: PLC0415
 
@@ -267,31 +297,30 @@ def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int],
     n_categories = sum(cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities)
     kind: Any = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
     model = kind(
-        max_iter=rounds,
-        learning_rate=rate,
-        max_leaf_nodes=leaves,
+        max_iter=recipe.rounds,
+        learning_rate=recipe.rate,
+        max_leaf_nodes=recipe.leaves,
         categorical_features=np.arange(columns.shape[1]) < n_categories,
-        early_stopping=True,
-        n_iter_no_change=patience,
+        early_stopping=patience is not None,
+        n_iter_no_change=patience or 1,
         max_features=SHARE_OF_COLUMNS,
-        random_state=seed,
+        random_state=recipe.seed,
     )
-    # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
-    known = split.validation[np.isin(labels[split.validation], labels[split.train])] if classify else split.validation
-    deciding = known if len(known) else split.train
-    model.fit(
-        columns[split.train],
-        labels[split.train],
-        sample_weight=_weights(data, split.train),
-        X_val=columns[deciding],
-        y_val=labels[deciding],
-        sample_weight_val=_weights(data, deciding),
-    )
-    best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    judging: dict[str, Any] = {}
+    if patience is not None:
+        # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
+        seen = np.isin(labels[split.validation], labels[split.train])
+        known = split.validation[seen] if classify else split.validation
+        rows = known if len(known) else split.train
+        judging = {"X_val": columns[rows], "y_val": labels[rows], "sample_weight_val": _weights(data, rows)}
+    weights = _weights(data, split.train)
+    model.fit(columns[split.train], labels[split.train], sample_weight=weights, **judging)
+    # The first score is that of no tree at all.
+    rounds = recipe.rounds if patience is None else max(1, int(np.argmax(model.validation_score_)))
     labelled = np.concatenate([split.train, split.validation, split.test])
     n_classes = int(labels[labelled].max()) + 1 if classify else 0
     classes = tuple(int(name) for name in model.classes_) if classify else ()
-    return TreeModel(_copy_trees(model, best), ranks, classes, n_classes, best)
+    return TreeModel(_copy_trees(model, rounds), ranks, classes, n_classes, rounds)
 
 
 WEIGHTS = np.linspace(0.0, 1.0, 21)  # of the network beside boosted trees
@@ -478,7 +507,7 @@ class StackedTrees:
         seed: int,
         log: bool,
         inputs: TreeInputs | None = None,
-    ) -> StackedTrees | None:
+    ) -> StackedFit | None:
         """Fit trees beside a network's predictions of the validation records, which choose what the trees see.
 
         Returns None if the validation records give the trees no weight, so that nothing is stored or requested for
@@ -513,11 +542,11 @@ class StackedTrees:
             return None
         stacked, together = cls(best.model, weight, log, pools=best.pools), blend(weight, found, best.trees)
         if data.task_type is TaskType.CLASSES:
-            return replace(stacked, temperature=fit_temperature(together, truth, weights))
-        if intervals is None:
-            return stacked
-        errors = truth - together
-        return replace(stacked, stretch=interval_stretch(errors, half_widths(np.asarray(scale(intervals)))))
+            stacked = replace(stacked, temperature=fit_temperature(together, truth, weights))
+        elif intervals is not None:
+            widths = half_widths(np.asarray(scale(intervals)))
+            stacked = replace(stacked, stretch=interval_stretch(truth - together, widths))
+        return StackedFit(stacked, replace(stacked, model=best.fit_again()))
 
     def columns(self, inputs: TreeInputs) -> TreeColumns:
         """Return what the trees see of records beside their features."""
@@ -560,6 +589,17 @@ class StackedTrees:
         return cls(model, facts["weight"], facts["log"], facts["stretch"], pools, temperature)
 
 
+@dataclass(frozen=True, eq=False)
+class StackedFit:
+    """Trees beside a network: as the validation records chose and calibrated them, and as they predict all others.
+
+    The latter are fitted to the training and the validation records.
+    """
+
+    chosen: StackedTrees
+    final: StackedTrees
+
+
 def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[PrimaryData, Split, TreeInputs]:
     """Return at most :data:`MAX_TREE_RECORDS` training records, evenly spread, with all validation records."""
     train = split.train[np.linspace(0, len(split.train) - 1, MAX_TREE_RECORDS).astype(np.int64)]
@@ -573,35 +613,56 @@ def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[Pr
 
 @dataclass(frozen=True, eq=False)
 class _FittedTrees:
-    """Trees with what they see of partners, and their predictions of the validation records."""
+    """Trees with what they see of partners, and their predictions of the validation records.
+
+    ``fit_again`` fits them to the validation records, too.
+    """
 
     model: TreeModel
     pools: tuple[PartnerPool, ...]
     validation: Features
     trees: Floats
+    fit_again: Callable[[], TreeModel]
 
 
 def _average_fitted(own: _FittedTrees, seeing: _FittedTrees) -> _FittedTrees:
     """Return the mean of trees that see the primary's columns and of trees that see partners too."""
-    added = seeing.validation.numbers.shape[1] - own.validation.numbers.shape[1]
-    few = sum(cardinality <= MAX_CATEGORIES for cardinality in own.validation.cardinalities)
+
+    def average(without: TreeModel, with_partners: TreeModel) -> TreeModel:
+        return average_models([_move_columns(without, own.validation, seeing.validation), with_partners])
+
+    model = average(own.model, seeing.model)
+    fit_again = lambda: average(own.fit_again(), seeing.fit_again())  # noqa: E731
+    return replace(seeing, model=model, trees=model.predict(seeing.validation), fit_again=fit_again)
+
+
+def _move_columns(model: TreeModel, before: Features, after: Features) -> TreeModel:
+    """Return trees that see the columns ``before`` as trees that see ``after``, which has more numbers."""
+    n_numbers = before.numbers.shape[1]
+    added, few = after.numbers.shape[1] - n_numbers, sum(each <= MAX_CATEGORIES for each in before.cardinalities)
     # The partners' columns are the last numbers, after which come the codes of large columns.
-    feature = own.model.trees.feature
-    feature = np.where(feature < few + own.validation.numbers.shape[1], feature, feature + added)
-    moved = replace(own.model, trees=replace(own.model.trees, feature=feature))
-    model = average_models([moved, seeing.model])
-    return replace(seeing, model=model, trees=model.predict(seeing.validation))
+    feature = model.trees.feature
+    feature = np.where(feature < few + n_numbers, feature, feature + added)
+    return replace(model, trees=replace(model.trees, feature=feature))
 
 
 def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) -> _FittedTrees:
     pools = tuple(PartnerPool.fit(one.rows) for one in inputs.lists if one)
-    columns = tree_columns(pools, inputs)
-    lost = np.random.default_rng(seed).random((len(split.train), len(pools))) < inputs.dropout
-    columns.lists[split.train] = np.where(lost[:, :, None], np.nan, columns.lists[split.train])
-    features = columns.beside(as_features(data.features))
-    model = fit_trees(replace(data, features=features), split, seed=seed)
-    validation = features.take(split.validation)
-    return _FittedTrees(model, pools, validation, model.predict(validation))
+    columns, rows = tree_columns(pools, inputs), np.concatenate([split.train, split.validation])
+    lost = np.random.default_rng(seed).random((len(rows), len(pools))) < inputs.dropout
+
+    def without_lost(n_fitted: int) -> PrimaryData:
+        fitted, lists = rows[:n_fitted], columns.lists.copy()
+        lists[fitted] = np.where(lost[:n_fitted, :, None], np.nan, lists[fitted])
+        return replace(data, features=replace(columns, lists=lists).beside(as_features(data.features)))
+
+    chosen = fit_trees(without_lost(len(split.train)), split, seed=seed)
+    validation = columns.take(split.validation).beside(as_features(data.features).take(split.validation))
+
+    def fit_again() -> TreeModel:
+        return chosen.fit_again(without_lost(len(rows)), split)
+
+    return _FittedTrees(chosen.model, pools, validation, chosen.model.predict(validation), fit_again)
 
 
 def tree_columns(pools: Sequence[PartnerPool], inputs: TreeInputs) -> TreeColumns:

@@ -109,6 +109,20 @@ def test_probabilities_are_calibrated_in_the_record_and_for_new_records_alike(wo
     assert both or plain.values == found.values
 
 
+def test_validation_records_are_judged_by_trees_that_did_not_learn_them(tmp_path, monkeypatch):
+    fit_again = boosted_trees.ChosenTrees.fit_again
+
+    def absurd(*chosen):
+        model = fit_again(*chosen)
+        return replace(model, trees=replace(model.trees, baseline=model.trees.baseline + 1e9))
+
+    monkeypatch.setattr(boosted_trees.ChosenTrees, "fit_again", absurd)
+    world = World(tmp_path, STACKED)
+    metrics = world.outcome.metrics
+    assert 100 * metrics["validation"]["rmse"] < metrics["test"]["rmse"]
+    world.close()
+
+
 def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     monkeypatch.setattr(boosted_trees, "choose_weight", lambda *_: 1.0)
     world = World(tmp_path, EMBEDDED)

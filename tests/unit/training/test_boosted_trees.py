@@ -46,7 +46,7 @@ def test_arrays_predict_what_scikit_learn_predicts(n_classes: int, monkeypatch: 
     monkeypatch.setattr(kind, "fit", lambda self, *args, **more: fitted.append(self) or fit(self, *args, **more))
     data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
     monkeypatch.setattr(boosted_trees, "FITS", 1)
-    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30)
+    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30).model
     codes = np.where(data.features.codes < 7, data.features.codes, np.nan)  # codes that no training row has
     staged = fitted[0].staged_predict_proba if n_classes else fitted[0].staged_predict
     expected = list(staged(np.hstack([codes, data.features.numbers])))[found.rounds - 1]
@@ -56,7 +56,7 @@ def test_arrays_predict_what_scikit_learn_predicts(n_classes: int, monkeypatch: 
 @pytest.mark.parametrize("n_classes", [0, 3])
 def test_several_fits_predict_their_mean(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
-    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=5)
+    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=5).model
     singles, fit = [], boosted_trees._fit
     monkeypatch.setattr(boosted_trees, "_fit", lambda *args: singles.append(fit(*args)) or singles[-1])
     fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=5)
@@ -72,7 +72,7 @@ def test_trees_survive_a_file(tmp_path: Path) -> None:
     data.features.numbers[::7, 1] = 0.5
     data.features.numbers[:40, 1] = np.nan  # one value or none: a threshold that parts them is infinite
     data = replace(data, labels=data.labels + 5 * np.isnan(data.features.numbers[:, 1]))
-    found = StackedTrees(fit_trees(data, SPLIT, seed=0, rounds=10), 0.5, False)
+    found = StackedTrees(fit_trees(data, SPLIT, seed=0, rounds=10).model, 0.5, False)
     store = CheckpointStore(tmp_path, {})
     store.save(0, *found.state())
     again = StackedTrees.from_state(*store.load(0))
@@ -81,7 +81,7 @@ def test_trees_survive_a_file(tmp_path: Path) -> None:
 
 def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
     data = records(TaskType.NUMBERS)
-    found = fit_trees(data, SPLIT, seed=0, rounds=5)
+    found = fit_trees(data, SPLIT, seed=0, rounds=5).model
     whole = found.predict(data.features)
     monkeypatch.setattr(boosted_trees, "PREDICTION_PAIRS", 7 * len(found.trees.root))
     np.testing.assert_array_equal(found.predict(data.features), whole)
@@ -91,7 +91,7 @@ def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPat
 def test_records_of_more_weight_count_more() -> None:
     data, heavy = records(TaskType.NUMBERS), np.arange(N) % 2 == 0
     data = replace(data, labels=np.where(heavy, 5.0, 0.0), features=Features(np.zeros((N, 1)), np.zeros((N, 0), int)))
-    found = fit_trees(replace(data, weights=np.where(heavy, 3.0, 1.0)), SPLIT, seed=0, rounds=3)
+    found = fit_trees(replace(data, weights=np.where(heavy, 3.0, 1.0)), SPLIT, seed=0, rounds=3).model
     assert found.predict(data.features)[0] == pytest.approx(3.75, abs=0.05)
 
 
@@ -127,7 +127,7 @@ def test_trees_see_partners_where_these_help(helps: bool, monkeypatch: pytest.Mo
     data = replace(data, labels=data.labels + signal)
     network = np.zeros(len(SPLIT.validation)), None
     inputs = TreeInputs(np.zeros((N, 0), np.float32), [partners], dropout=0.2 * helps)
-    stacked = StackedTrees.fit(data, SPLIT, network, seed=0, log=False, inputs=inputs)
+    stacked = StackedTrees.fit(data, SPLIT, network, seed=0, log=False, inputs=inputs).final
     assert len(stacked.pools) == helps
     again, rows = StackedTrees.from_state(*stacked.state()), SPLIT.test
     found = [
@@ -151,7 +151,7 @@ def test_trees_with_and_without_partners_are_averaged_where_that_is_better(monke
     StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
     mean = (fitted[0].trees + fitted[1].trees) / 2
     data.labels[rows] = mean  # which only the mean of both predicts
-    stacked = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
+    stacked = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs).chosen
     found = stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))
     assert len(stacked.pools) == 1
     assert stacked.model.rounds == sum(one.model.rounds for one in fitted[2:])
@@ -165,7 +165,7 @@ def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_record
     labels = np.exp(data.labels) if log else data.labels
     network = (labels * np.random.default_rng(2).uniform(0.5, 1.5, N))[rows]
     intervals = np.sort(np.column_stack([0.9 * network, 1.1 * network]), axis=1)
-    stacked = StackedTrees.fit(replace(data, labels=labels), SPLIT, (network, intervals), seed=0, log=log)
+    stacked = StackedTrees.fit(replace(data, labels=labels), SPLIT, (network, intervals), seed=0, log=log).chosen
     again = StackedTrees.from_state(*stacked.state())
     inputs = network, intervals, data.features.take(rows), TreeColumns.none(len(rows))
     found, ends = again.combine(*inputs)
@@ -183,7 +183,7 @@ def test_what_an_overconfident_network_and_trees_say_together_is_calibrated(n_cl
     labels[SPLIT.train] = data.labels[SPLIT.train]  # only the training records are that clear
     sure = np.where(data.labels[:, None] == np.arange(n_classes), 0.999, 0.001 / (n_classes - 1))
     data = replace(data, labels=labels)
-    stacked = StackedTrees.fit(data, SPLIT, (sure[SPLIT.validation], None), seed=0, log=False)
+    stacked = StackedTrees.fit(data, SPLIT, (sure[SPLIT.validation], None), seed=0, log=False).final
     assert stacked.temperature > 1.2
     plain, again = replace(stacked, temperature=1.0), StackedTrees.from_state(*stacked.state())
     rows = SPLIT.test
@@ -198,6 +198,50 @@ def test_what_an_overconfident_network_and_trees_say_together_is_calibrated(n_cl
     tensors, facts = stacked.state()
     earlier = StackedTrees.from_state(tensors, {name: one for name, one in facts.items() if name != "temperature"})
     assert earlier.temperature == 1.0
+
+
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_what_was_chosen_is_fitted_again_to_training_and_validation_rows(
+    n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boosted_trees, "FITS", 1)
+    data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
+    chosen = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30)
+    kind = HistGradientBoostingClassifier if n_classes else HistGradientBoostingRegressor
+    rounds = chosen.recipes[0].rounds
+    plain = kind(
+        max_iter=rounds,
+        max_leaf_nodes=15,
+        max_features=0.5,
+        random_state=chosen.recipes[0].seed,
+        early_stopping=False,
+        categorical_features=[True, False, False],
+    )
+    columns, rows = np.hstack([data.features.codes, data.features.numbers]), np.r_[SPLIT.train, SPLIT.validation]
+    plain.fit(columns[rows], data.labels[rows])
+    expected = plain.predict_proba(columns) if n_classes else plain.predict(columns)
+    found = chosen.fit_again(data, SPLIT)
+    np.testing.assert_allclose(found.predict(data.features), expected, rtol=1e-9, atol=1e-12)
+    assert rounds == chosen.model.rounds == found.rounds
+
+
+@pytest.mark.parametrize("sees_partners", [True, False])
+def test_only_the_final_trees_know_the_labels_of_validation_records(
+    sees_partners: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 30)
+    data, partners, rows = records(TaskType.NUMBERS), embedded(), SPLIT.validation
+    only_there = data.features.codes[:, 0] > 6  # categories that no training record has
+    data = replace(data, labels=data.labels + 50 * only_there)
+    inputs = TreeInputs(np.zeros((N, 0), np.float32), [partners] if sees_partners else [], dropout=0.2)
+    fitted = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
+    assert fitted.chosen.weight == fitted.final.weight
+    new = SPLIT.test[only_there[SPLIT.test]]
+    before, after = (
+        trees.model.predict(trees.columns(inputs.take(new)).beside(data.features.take(new)))
+        for trees in (fitted.chosen, fitted.final)
+    )
+    assert (after > before + 2).all()
 
 
 def test_trees_without_weight_are_dropped() -> None:
@@ -222,6 +266,6 @@ def test_trees_of_many_records_are_fitted_to_a_sample_and_predict_all(
         seen.lists[0].neighbours.partner[split.validation], partners.neighbours.partner[SPLIT.validation]
     )
     shape = (len(SPLIT.validation), *[n_classes][:n_classes])
-    stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.3), None), seed=0, log=False, inputs=inputs)
+    stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.3), None), seed=0, log=False, inputs=inputs).final
     rows = SPLIT.test
     assert len(stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))) == len(rows)
