@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ import torch
 
 from fedsim import nvrtc
 from fedsim.errors import DeviceError
-from fedsim.linkage import link
 from fedsim.linkage.search import gpu
 from gpu_emulator import edit_distances, emulate_card, euclidean, filter_distances
 
@@ -183,9 +183,11 @@ sys.meta_path.insert(0, Refuse())
 import numpy as np
 import pytest
 from fedsim.linkage import link
+from fedsim.linkage.search import gpu
 from gpu_emulator import emulate_card
 
-emulate_card(pytest.MonkeyPatch())
+if not gpu.devices():
+    emulate_card(pytest.MonkeyPatch())
 with np.load(sys.argv[1]) as tables:
     found = {}
     for metric in tables.files:
@@ -208,6 +210,13 @@ def test_linkage_on_a_card_needs_torch_and_numpy_alone(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
+    distances = {
+        "euclidean": euclidean,
+        "hamming": partial(filter_distances, dice=False),
+        "dice": partial(filter_distances, dice=True),
+        "levenshtein": partial(edit_distances, normalised=False),
+    }
     found = np.load(tmp_path / "found.npz")
     for metric, table in tables.items():
-        np.testing.assert_array_equal(found[metric], link(table, table[:20], metric=metric, k=4, device="cpu").partner)
+        order = np.argsort(distances[metric](table, table[:20]), axis=1, kind="stable")
+        np.testing.assert_array_equal(found[metric], order[:, :4])
