@@ -161,7 +161,10 @@ def uninitialised_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights from PyTorch's default distributions, from this generator, in the order of the modules."""
+    """Draw all weights from PyTorch's default distributions, from this generator, in the order of the modules.
+
+    At least one channel of a convolution starts with a positive bias.
+    """
     for layer in module.modules():
         if isinstance(layer, CategoryEmbedding):
             nn.init.uniform_(layer.weight, -0.5, 0.5, generator=generator)
@@ -176,6 +179,9 @@ def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
             if layer.bias is not None:
                 bound = 1 / math.sqrt(layer.weight[0].numel())
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+                if isinstance(layer, nn.Conv2d) and (layer.bias < 0).all():
+                    # One draw of eight channels in 256. Beside small inputs no channel would ever pass its rectifier.
+                    layer.bias.data.neg_()
 
 
 def split_linear(layer: nn.Linear, parts: Sequence[Tensor]) -> list[Tensor]:

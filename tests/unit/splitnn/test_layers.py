@@ -32,6 +32,15 @@ def test_weights_are_drawn_within_torchs_default_bounds():
     assert layer.bias.abs().max() <= bound
 
 
+def test_no_convolution_starts_with_all_channels_below_zero():
+    layer = torch.nn.Conv2d(1, 2, (5, 1))
+    signs = set()
+    for seed in range(40):
+        initialise_weights(layer, torch.Generator().manual_seed(seed))
+        signs.add(tuple((layer.bias > 0).tolist()))
+    assert signs == {(True, True), (True, False), (False, True)}
+
+
 def test_building_and_drawing_leave_the_global_generator_alone():
     before = torch.get_rng_state()
     network = Local(encoding=Piecewise(), dropout=0.5).build(Features(np.random.default_rng(0).normal(size=(9, 3))))
