@@ -105,10 +105,12 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
 
 
 def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float, report: MessageCallback) -> None:
-    results, held = ResultStore(out), dict[str, SplitArrays]()
+    results, held, parent = ResultStore(out), dict[str, SplitArrays](), multiprocessing.parent_process()
     for training in (training for queue in queues for training in iter(queue.get, None)):
         if time.time() > deadline:
             continue
+        if parent is not None and not parent.is_alive():
+            return
         if training.arrays not in held:
             held = {training.arrays: load_arrays(folder / training.arrays)}
         arrays = held[training.arrays]
