@@ -19,7 +19,7 @@ from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
 from fedsim_lab.study_config import PaperStudy, StudyPart
-from fedsim_lab.study_runner import StudyContext, StudyRow, missing_data_note, part_cases, run_study
+from fedsim_lab.study_runner import PAPER_SPLIT, StudyContext, StudyRow, missing_data_note, part_cases, run_study
 
 # Does Delta, computed before any training, predict what FedSim gains over Top1Sim? (paper, figure 5b)
 
@@ -31,7 +31,10 @@ DELTA_RUNGS = ["top1sim", "fedsim"]
 def delta_sheet(study: PaperStudy, bench: StudyContext) -> tuple[ResultSheet, tuple[Mapping[str, Any], ...]]:
     """Delta beside the gain of every dataset of table 1, and how they go together; with the trainings behind it."""
     began = time.perf_counter()
-    only = replace(study, parts=tuple(replace(part, rungs=DELTA_RUNGS) for part in study.parts))
+    only = replace(
+        study,
+        parts=tuple(replace(part, rungs=DELTA_RUNGS, vary="", values=[], split=PAPER_SPLIT) for part in study.parts),
+    )
     found = run_study(only, bench)
     points = {}
     for part in only.parts:

@@ -47,6 +47,7 @@ from fedsim_lab.worker_pool import (
 
 PERCENT_MEASURES = ("accuracy",)
 SAMPLE_SEED = 5
+PAPER_SPLIT = "random"
 HookFactory = Callable[[str], Sequence[Hook]]
 
 
@@ -239,7 +240,8 @@ def _study_row(part: StudyPart, value: Any, rung: Rung, lines: Sequence[Mapping[
 def _published_score(part: StudyPart, value: Any, rung: Rung) -> PaperFigure | None:
     """What the paper has for a dataset where the study names nothing: at this value, or where none changes the rung."""
     known = {} if part.paper else SOURCES[part.dataset].about.scores
-    at_all_values = known.get(rung.name) if value is None or part.leaves(rung.key) else None
+    as_in_paper = value is None or part.leaves(rung.key) or (part.vary, value) == ("split", PAPER_SPLIT)
+    at_all_values = known.get(rung.name) if as_in_paper else None
     score = known.get(f"{rung.name}, {value}", at_all_values)
     return None if score is None else (score.mean, score.deviation)
 

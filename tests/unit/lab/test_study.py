@@ -22,12 +22,12 @@ from error_fixtures import raises
 from fedsim.cli import main
 from fedsim.contribution.rungs import ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
-from fedsim_lab import worker_pool
+from fedsim_lab import study_runner, worker_pool
 from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
-from fedsim_lab.study_config import read_study
+from fedsim_lab.study_config import StudyPart, read_study
 from fedsim_lab.study_runner import load_sample, read_ladders
 from fedsim_lab.worker_pool import PlannedTraining, read_plan, run_plan
 
@@ -194,14 +194,22 @@ def test_every_training_is_told_with_its_dataset_value_and_number(once: Reproduc
     assert all(line.startswith(place) for line, place in zip(told, places, strict=True))
 
 
-def test_delta_keeps_its_trainings_and_its_time(folder: Path) -> None:
+def test_the_papers_scores_are_those_of_its_split() -> None:
+    part = StudyPart("hdb", ["fedsim"], "rmse", vary="split", values=["random", "group"])
+    (rung,) = part.rungs_at("random")
+    assert study_runner._published_score(part, "random", rung) == (27.13, 0.06)
+    assert study_runner._published_score(part, "group", rung) is None
+
+
+def test_delta_keeps_its_trainings_on_the_papers_split_and_its_time(folder: Path) -> None:
+    both = 'k = 3\nvary = "split"\nvalues = ["random", "group"]'
     (folder / "table-real.toml").write_text(
-        STUDY.replace('vary = "k"\nvalues = [3, 6]', "k = 3").replace(", values = [3]", "")
+        STUDY.replace('vary = "k"\nvalues = [3, 6]', both).replace(", values = [3]", "")
     )
     assert reproduce(folder, "figure-delta", "--fast", "--quiet") == 0
     sheet = json.loads((folder / "out" / "fast" / "figure-delta.json").read_text())
     assert sheet["facts"]["seconds"] > 0
-    assert len(pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")) == 2
+    assert pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")["split"].to_list() == ["random"] * 2
 
 
 @pytest.mark.parametrize(("option", "name"), [("--out", "figure-k.toml"), ("--out", "figure-k.toml/below")])
