@@ -17,7 +17,9 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from fedsim.contribution.rungs import MessageCallback, ResultStore, Rung, RungOutcome, SplitArrays, train_missing
@@ -105,17 +107,24 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
 
 
 def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float, report: MessageCallback) -> None:
-    results, held, parent = ResultStore(out), dict[str, SplitArrays](), multiprocessing.parent_process()
+    Thread(target=_end_with_parent, daemon=True).start()
+    results, held = ResultStore(out), dict[str, SplitArrays]()
     for training in (training for queue in queues for training in iter(queue.get, None)):
         if time.time() > deadline:
             continue
-        if parent is not None and not parent.is_alive():
-            return
         if training.arrays not in held:
             held = {training.arrays: load_arrays(folder / training.arrays)}
         arrays = held[training.arrays]
         case = add_placebos(replace(arrays, about={**arrays.about, **training.about}))
         train_missing([case], [training.rung], results, report, _train)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, however it ended; what is stored is complete."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from queue import SimpleQueue
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -22,7 +19,7 @@ from error_fixtures import raises
 from fedsim.cli import main
 from fedsim.contribution.rungs import ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
-from fedsim_lab import study_runner, worker_pool
+from fedsim_lab import study_runner
 from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
@@ -301,14 +298,27 @@ def test_a_worker_that_fails_is_not_passed_over(tmp_path: Path) -> None:
         run_plan([lost], tmp_path, tmp_path / "crew", workers=1, seconds=600)
 
 
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_worker_ends_with_the_process_that_started_it(alive: bool, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(is_alive=lambda: alive))
-    orders = SimpleQueue()
-    orders.put(PlannedTraining("lost.npz", Rung("solo", "Solo", "solo"), {}))
-    orders.put(None)
-    with pytest.raises(FileNotFoundError) if alive else nullcontext():
-        worker_pool._worker([orders], tmp_path, tmp_path / "crew", np.inf, print)
+WAITING = """
+import multiprocessing, sys
+from pathlib import Path
+from fedsim_lab.worker_pool import _worker
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    worker = context.Process(target=_worker, args=([context.Queue()], Path(), Path(sys.argv[1]), 0.0, print))
+    worker.start()
+    print("started", flush=True)
+    worker.join()
+"""
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    words = [sys.executable, tmp_path / "waiting.py", tmp_path / "crew"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        assert parent.communicate(timeout=120)[0] == ""  # the worker has the same output, which is closed when it ends
 
 
 def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(folder: Path) -> None:
