@@ -255,7 +255,8 @@ class TaskSettings(ConfigSection):
     """How the primary's records are split 7:1:2 into training, validation and test. `group` keeps records with equal
     identifiers in the same part: a harder and more honest test if many records share a place. `time` trains on the
     oldest records and tests on the newest. `column` keeps records with equal cells in the same part; cells that say
-    train, validation and test name the part. The primary names the column in its party file (label.split_by)."""
+    train, validation and test name the part. The primary names the column in its party file (label.split_by). Trees of
+    the method stacked also learn the validation records once these have chosen them."""
     label_scale: Literal["linear", "log"] = "linear"
     """`log` learns the logarithm of a label that is always positive, so that relative errors count. Predictions and
     metrics are in the label's own unit; the metric rmse_log chooses the best epoch."""

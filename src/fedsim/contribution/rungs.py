@@ -211,7 +211,7 @@ class Rung:
         if self.inputs == "binned" and not (arrays.primary.periodic or arrays.own.periodic):
             same = replace(same, inputs="identifiers")
         settings = asdict(same)
-        return {"settings": settings, "data": " ".join(map(str, data))}
+        return {"settings": settings, "data": " ".join(map(str, data)), "revision": REVISION}
 
     @property
     def trains_network(self) -> bool:
@@ -411,13 +411,13 @@ def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) ->
 
 
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
-    """Fit gradient boosted trees of several sizes; the validation rows decide which are used, and are then learnt."""
+    """Fit gradient boosted trees of several sizes; the validation rows choose, then trees are refitted on them too."""
     split, data = arrays.split, replace(primary, labels=_class_places(arrays))
     settings = TREE_SETTINGS if rung.rate is None else tuple((rung.rate, leaves) for _, leaves in TREE_SETTINGS)
     seed, limits = arrays.about["seed"], {"rounds": rung.epochs, "patience": rung.patience}
     chosen, features = fit_trees(data, split, seed=seed, settings=settings, **limits), as_features(data.features)
     validation = chosen.model.predict(features.take(split.validation))
-    test = chosen.fit_again(data, split).predict(features.take(split.test))
+    test = chosen.refit(data, split).predict(features.take(split.test))
     on_test = measure(test, data.labels[split.test], data.task_type)
     on_validation = measure(validation, data.labels[split.validation], data.task_type)
     return RungOutcome(test, on_test, on_validation, {"best_epoch": chosen.model.rounds}, validation)
@@ -473,6 +473,8 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
 
 
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
+# Of how rungs are trained; a change that changes results raises it, so that none is compared with those before it.
+REVISION = 2
 # Settings that the first stored results lack.
 ADDED_SETTINGS = ("hidden", "decay", "members", "party_dropout", "taking_part", "placebos")
 
@@ -518,7 +520,8 @@ class ResultStore:
             for name, value in key["settings"].items()
             if name not in ("key", "name") and not (name in ADDED_SETTINGS and value is None)
         }
-        return hashlib.sha256(json.dumps([settings, key["data"]], sort_keys=True).encode()).hexdigest()[:24]
+        named = [settings, key["data"], *([key["revision"]] if "revision" in key else [])]
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
 
     def forget(self, key: Mapping[str, Any]) -> None:
         """Train this training again when it is asked for next."""

@@ -112,7 +112,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         eval_set
             ``(X, y)`` of the records that choose the best epoch, instead of some of the training records, or a mapping
             with ``X``, ``y`` and any of ``identifiers`` and ``sample_weight``; ``validation_fraction`` then has no
-            effect. Their links follow those of the training records in ``links_``.
+            effect. Nothing else is learnt from them. Their links follow those of the training records in ``links_``.
         """
         fresh, settings = copy(self), inputs.estimator_settings(self)
         records = _labelled_table(fresh, X, y, identifiers, sample_weight, reset=True)
@@ -145,7 +145,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
             pairs = inputs.columns_per_secondary(primary, len(tables), settings.link_on, settings.metric)
         linking = tuple(inputs.primary_link_columns(settings.link_on))
         rules = FeatureRules(settings.kinds or {}, identifiers=linking)
-        plan = FederationPlan(config, tuple(pairs), settings, rules, () if settings.use_identifiers else linking)
+        withheld = () if settings.use_identifiers else linking
+        plan = FederationPlan(config, tuple(pairs), settings, rules, withheld, refit_trees=eval_set is None)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
         hooks: list[Hook] = [ProgressBar()] if self.verbose else []
         hooks += [tracking_hook(settings.tracking)] if settings.tracking else []
@@ -322,7 +323,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         Share of the training records that do without a secondary, drawn for each secondary and step, so that
         :meth:`explain` says what the model predicts while one is away. Methods fedsim and stacked only.
     validation_fraction : float, default=0.125
-        Share of the training records that are used to choose the best epoch.
+        Share of the training records that are used to choose the best epoch. Trees beside the network (method
+        stacked) learn them as well once they have chosen.
     validation_split : {"random", "identifiers"}, default="random"
         Whether these are drawn one by one, or so that records with equal identifiers stay together.
     random_state : int, RandomState or None

@@ -89,13 +89,17 @@ def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.Dat
 
 @dataclass(frozen=True)
 class FederationPlan:
-    """What the constructor requested; ``identifiers`` are the primary's columns that are not features."""
+    """What the constructor requested; ``identifiers`` are the primary's columns that are not features.
+
+    ``refit_trees`` says whether trees also learn the validation records once these have chosen.
+    """
 
     config: training.Config
     pairs: tuple[LinkedColumns, ...]
     settings: EstimatorSettings
     rules: FeatureRules
     identifiers: tuple[str, ...]
+    refit_trees: bool = True
 
     def __post_init__(self) -> None:
         check_sigma(self.settings.sigma)
@@ -260,7 +264,9 @@ def _fit_trees(
     seen = TreeInputs(name_trigrams(primary, texts), partners, plan.config.party_dropout)
     network = result.predictions["validation"], result.intervals.get("validation")
     fitted = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
-    return None if fitted is None else EmbeddedTrees(fitted.final, tuple(texts), rows)
+    if fitted is None:
+        return None
+    return EmbeddedTrees(fitted.final if plan.refit_trees else fitted.chosen, tuple(texts), rows)
 
 
 def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:

@@ -371,7 +371,8 @@ def tree_notes(record: RunRecord) -> Iterator[str]:
     weight = (
         f"Boosted trees have {format_percent(trees.weight)} of the weight in a prediction, the network has the rest"
     )
-    yield f"{weight}. The trees see {'; '.join(seen)}."
+    learnt = "They were chosen on the validation records, then fitted to the training and the validation records"
+    yield f"{weight}. The trees see {'; '.join(seen)}. {learnt}."
 
 
 def _gates(run: FinishedRun) -> PageSection:

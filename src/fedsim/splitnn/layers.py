@@ -180,7 +180,7 @@ def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
                 bound = 1 / math.sqrt(layer.weight[0].numel())
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
                 if isinstance(layer, nn.Conv2d) and (layer.bias < 0).all():
-                    # One draw of eight channels in 256. Beside small inputs no channel would ever pass its rectifier.
+                    # One draw of eight channels in 256. With small inputs no channel would ever pass its rectifier.
                     layer.bias.data.neg_()
 
 

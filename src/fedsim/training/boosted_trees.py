@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ def _tree_columns(features: Features, ranks: AnyArray) -> Floats:
 
 
 @dataclass(frozen=True)
-class TreeRecipe:
+class FitSettings:
     """How trees are fitted: random seed, learning rate, leaves of a tree, and rounds."""
 
     seed: int
@@ -231,18 +232,18 @@ class TreeRecipe:
 
 @dataclass(frozen=True, eq=False)
 class ChosenTrees:
-    """Trees fitted to the training rows, as the validation rows chose them; ``recipes`` are those of the averaged fits.
+    """Trees fitted to the training rows, as the validation rows chose them; ``fits`` are those of the averaged fits.
 
     Only these trees can be judged by the validation rows.
     """
 
     model: TreeModel
-    recipes: tuple[TreeRecipe, ...]
+    fits: tuple[FitSettings, ...]
 
-    def fit_again(self, data: PrimaryData, split: Split) -> TreeModel:
+    def refit(self, data: PrimaryData, split: Split) -> TreeModel:
         """Fit the same trees to the training rows and the validation rows, which have nothing left to choose."""
-        rows = np.concatenate([split.train, split.validation])
-        return average_models([_fit(data, replace(split, train=rows), recipe) for recipe in self.recipes])
+        both = replace(split, train=np.concatenate([split.train, split.validation]))
+        return average_models([_fit(data, both, settings) for settings in self.fits])
 
 
 def fit_trees(
@@ -263,7 +264,7 @@ def fit_trees(
     seeds = np.random.SeedSequence(seed).generate_state(FITS).tolist()
 
     def fit(one: int, setting: tuple[float, int]) -> TreeModel:
-        return _fit(data, split, TreeRecipe(one, *setting, rounds or ROUNDS), patience or PATIENCE)
+        return _fit(data, split, FitSettings(one, *setting, rounds or ROUNDS), patience or PATIENCE)
 
     def quality(model: TreeModel) -> tuple[float, ...]:
         weights = _weights(data, split.validation)
@@ -272,8 +273,8 @@ def fit_trees(
     models = {setting: fit(seeds[0], setting) for setting in settings}
     best = max(models, key=lambda setting: quality(models[setting]))
     averaged = [models[best], *(fit(other, best) for other in seeds[1:])]
-    recipes = [TreeRecipe(one, *best, model.rounds) for one, model in zip(seeds, averaged, strict=True)]
-    return ChosenTrees(average_models(averaged), tuple(recipes))
+    fits = [FitSettings(one, *best, model.rounds) for one, model in zip(seeds, averaged, strict=True)]
+    return ChosenTrees(average_models(averaged), tuple(fits))
 
 
 def measure(predictions: Floats, labels: AnyArray, task_type: TaskType, weights: Floats | None = None) -> Metrics:
@@ -286,7 +287,7 @@ def _weights(data: PrimaryData, rows: AnyArray) -> Floats | None:
     return None if data.weights is None else data.weights[rows]
 
 
-def _fit(data: PrimaryData, split: Split, recipe: TreeRecipe, patience: int | None = None) -> TreeModel:
+def _fit(data: PrimaryData, split: Split, settings: FitSettings, patience: int | None = None) -> TreeModel:
     """Fit trees to the training rows; with ``patience`` until the validation rows are predicted no better."""
     # scikit-learn is not on every machine that trains networks.
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # noqa: PLC0415
@@ -297,26 +298,26 @@ def _fit(data: PrimaryData, split: Split, recipe: TreeRecipe, patience: int | No
     n_categories = sum(cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities)
     kind: Any = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
     model = kind(
-        max_iter=recipe.rounds,
-        learning_rate=recipe.rate,
-        max_leaf_nodes=recipe.leaves,
+        max_iter=settings.rounds,
+        learning_rate=settings.rate,
+        max_leaf_nodes=settings.leaves,
         categorical_features=np.arange(columns.shape[1]) < n_categories,
         early_stopping=patience is not None,
         n_iter_no_change=patience or 1,
         max_features=SHARE_OF_COLUMNS,
-        random_state=recipe.seed,
+        random_state=settings.seed,
     )
     judging: dict[str, Any] = {}
     if patience is not None:
-        # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
-        seen = np.isin(labels[split.validation], labels[split.train])
-        known = split.validation[seen] if classify else split.validation
+        known = split.validation
+        if classify:  # scikit-learn cannot score classes that training lacks, so such validation rows do not decide
+            known = known[np.isin(labels[known], labels[split.train])]
         rows = known if len(known) else split.train
         judging = {"X_val": columns[rows], "y_val": labels[rows], "sample_weight_val": _weights(data, rows)}
     weights = _weights(data, split.train)
     model.fit(columns[split.train], labels[split.train], sample_weight=weights, **judging)
     # The first score is that of no tree at all.
-    rounds = recipe.rounds if patience is None else max(1, int(np.argmax(model.validation_score_)))
+    rounds = settings.rounds if patience is None else max(1, int(np.argmax(model.validation_score_)))
     labelled = np.concatenate([split.train, split.validation, split.test])
     n_classes = int(labels[labelled].max()) + 1 if classify else 0
     classes = tuple(int(name) for name in model.classes_) if classify else ()
@@ -531,7 +532,8 @@ class StackedTrees:
         inputs = inputs or TreeInputs(TreeColumns.none(len(learnt.labels)).names)
         fitting = tree_sample(learnt, split, inputs) if len(split.train) > MAX_TREE_RECORDS else (learnt, split, inputs)
         options = [replace(fitting[2], lists=()), fitting[2]] if inputs.lists else [fitting[2]]
-        fitted = [_fit_seeing(option, *fitting[:2], seed) for option in options]
+        share = min(1.0, MAX_TREE_RECORDS / len(split.train))  # of the validation records as of the training records
+        fitted = [_fit_seeing(option, *fitting[:2], seed, share) for option in options]
         if inputs.lists:
             fitted.append(_average_fitted(fitted[0], fitted[1]))
         truth, weights = learnt.labels[split.validation], _weights(data, split.validation)
@@ -546,7 +548,7 @@ class StackedTrees:
         elif intervals is not None:
             widths = half_widths(np.asarray(scale(intervals)))
             stacked = replace(stacked, stretch=interval_stretch(truth - together, widths))
-        return StackedFit(stacked, replace(stacked, model=best.fit_again()))
+        return StackedFit(stacked, best.refit)
 
     def columns(self, inputs: TreeInputs) -> TreeColumns:
         """Return what the trees see of records beside their features."""
@@ -591,18 +593,20 @@ class StackedTrees:
 
 @dataclass(frozen=True, eq=False)
 class StackedFit:
-    """Trees beside a network: as the validation records chose and calibrated them, and as they predict all others.
-
-    The latter are fitted to the training and the validation records.
-    """
+    """Trees beside a network, as the validation records chose and calibrated them; ``refit`` learns these, too."""
 
     chosen: StackedTrees
-    final: StackedTrees
+    refit: Callable[[], TreeModel]
+
+    @cached_property
+    def final(self) -> StackedTrees:
+        """The trees that predict all other records: fitted to the training and the validation records."""
+        return replace(self.chosen, model=self.refit())
 
 
 def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[PrimaryData, Split, TreeInputs]:
     """Return at most :data:`MAX_TREE_RECORDS` training records, evenly spread, with all validation records."""
-    train = split.train[np.linspace(0, len(split.train) - 1, MAX_TREE_RECORDS).astype(np.int64)]
+    train = _evenly_spread(split.train, MAX_TREE_RECORDS)
     # One test record, because the number of classes is that of all records.
     last = split.test[np.argsort(-data.labels[split.test])[:1]]
     rows, sizes = np.concatenate([train, split.validation, last]), np.cumsum([len(train), len(split.validation)])
@@ -611,18 +615,22 @@ def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[Pr
     return some, Split(*np.split(np.arange(len(rows)), sizes)), inputs.take(rows)
 
 
+def _evenly_spread(rows: AnyArray, count: int) -> AnyArray:
+    return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+
+
 @dataclass(frozen=True, eq=False)
 class _FittedTrees:
     """Trees with what they see of partners, and their predictions of the validation records.
 
-    ``fit_again`` fits them to the validation records, too.
+    ``refit`` fits them to the training and the validation records.
     """
 
     model: TreeModel
     pools: tuple[PartnerPool, ...]
     validation: Features
     trees: Floats
-    fit_again: Callable[[], TreeModel]
+    refit: Callable[[], TreeModel]
 
 
 def _average_fitted(own: _FittedTrees, seeing: _FittedTrees) -> _FittedTrees:
@@ -631,9 +639,11 @@ def _average_fitted(own: _FittedTrees, seeing: _FittedTrees) -> _FittedTrees:
     def average(without: TreeModel, with_partners: TreeModel) -> TreeModel:
         return average_models([_move_columns(without, own.validation, seeing.validation), with_partners])
 
+    def refit() -> TreeModel:
+        return average(own.refit(), seeing.refit())
+
     model = average(own.model, seeing.model)
-    fit_again = lambda: average(own.fit_again(), seeing.fit_again())  # noqa: E731
-    return replace(seeing, model=model, trees=model.predict(seeing.validation), fit_again=fit_again)
+    return replace(seeing, model=model, trees=model.predict(seeing.validation), refit=refit)
 
 
 def _move_columns(model: TreeModel, before: Features, after: Features) -> TreeModel:
@@ -646,9 +656,11 @@ def _move_columns(model: TreeModel, before: Features, after: Features) -> TreeMo
     return replace(model, trees=replace(model.trees, feature=feature))
 
 
-def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) -> _FittedTrees:
+def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int, share: float) -> _FittedTrees:
+    """Fit trees to the training records; a ``share`` of the validation records joins them when they are refitted."""
     pools = tuple(PartnerPool.fit(one.rows) for one in inputs.lists if one)
-    columns, rows = tree_columns(pools, inputs), np.concatenate([split.train, split.validation])
+    learnt = _evenly_spread(split.validation, round(share * len(split.validation)))
+    columns, rows = tree_columns(pools, inputs), np.concatenate([split.train, learnt])
     lost = np.random.default_rng(seed).random((len(rows), len(pools))) < inputs.dropout
 
     def without_lost(n_fitted: int) -> PrimaryData:
@@ -659,10 +671,10 @@ def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) 
     chosen = fit_trees(without_lost(len(split.train)), split, seed=seed)
     validation = columns.take(split.validation).beside(as_features(data.features).take(split.validation))
 
-    def fit_again() -> TreeModel:
-        return chosen.fit_again(without_lost(len(rows)), split)
+    def refit() -> TreeModel:
+        return chosen.refit(without_lost(len(rows)), replace(split, validation=learnt))
 
-    return _FittedTrees(chosen.model, pools, validation, chosen.model.predict(validation), fit_again)
+    return _FittedTrees(chosen.model, pools, validation, chosen.model.predict(validation), refit)
 
 
 def tree_columns(pools: Sequence[PartnerPool], inputs: TreeInputs) -> TreeColumns:

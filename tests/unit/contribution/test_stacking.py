@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from fedsim.contribution.rungs import (
     RungOutcome,
     SplitArrays,
     combine_outcomes,
+    run_training,
     train_missing,
 )
 from fedsim.errors import SettingError
 from fedsim.splitnn import Features
-from fedsim.training.boosted_trees import WEIGHTS
+from fedsim.training.boosted_trees import WEIGHTS, ChosenTrees, TreeModel
 from fedsim.types import Split
 
 N = 60
@@ -90,8 +92,10 @@ def linked_arrays(n: int = 400, rows: int = 50) -> SplitArrays:
     return SplitArrays(columns, columns, (secondary,), labels, np.arange(n), split, about)
 
 
-def stack(folder: Path, rung: Rung, arrays: SplitArrays) -> dict[str, float]:
+def stack(folder: Path, rung: Rung, arrays: SplitArrays, train_trees: Any = None) -> dict[str, Any]:
     def train_rung(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        if train_trees and not rung.trains_network:
+            return train_trees(rung, arrays)
         metrics, split = {"rmse": 10.0}, arrays.split
         figures = {"best_epoch": 1, "limit": 3}
         return RungOutcome(np.zeros(len(split.test)), metrics, metrics, figures, np.zeros(len(split.validation)))
@@ -112,6 +116,23 @@ def test_trees_see_the_embedding_of_the_real_partner_and_learn_nothing_from_othe
     assert found["placebo"]["test"]["rmse"] > found["real"]["test"]["rmse"]
     assert found["shuffled"]["test"]["rmse"] > 0.9 * spread
     assert own["test"]["rmse"] > 0.9 * spread
+
+
+@pytest.mark.parametrize("inputs", ["identifiers", "embedded"])
+def test_validation_records_judge_trees_that_did_not_learn_them(
+    inputs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refit = ChosenTrees.refit
+
+    def absurd(chosen: ChosenTrees, *more: Any) -> TreeModel:
+        model = refit(chosen, *more)
+        return replace(model, trees=replace(model.trees, baseline=model.trees.baseline + 1e6))
+
+    monkeypatch.setattr(ChosenTrees, "refit", absurd)
+    arrays = linked_arrays()
+    arrays = replace(arrays, own=Features(arrays.labels[:, None].astype(np.float32)))
+    found = stack(tmp_path, replace(EMBEDDED, inputs=inputs), arrays, run_training)
+    assert 100 * found["validation"]["rmse"] < found["test"]["rmse"]
 
 
 def test_a_placebo_has_the_embedding_of_the_rows_that_its_network_sees() -> None:

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, diagnose, get_metric, link
 from fedsim.privacy.bounds import success_bound
+from fedsim.training.boosted_trees import ChosenTrees
 
 QUICK: dict[str, Any] = {"members": 1, "k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -144,6 +145,15 @@ def test_records_of_ones_own_choose_the_best_epoch(town, flats, price):
     error = float(np.sqrt(np.mean((model.predict(flats[300:400]) - price[300:400].to_numpy()) ** 2)))
     assert figures["validation_rmse"].min() == pytest.approx(error, rel=1e-4)
     assert len(figures) == 2
+
+
+def test_trees_learn_validation_records_but_not_an_eval_set(town, flats, price, monkeypatch):
+    refitted = []
+    monkeypatch.setattr(ChosenTrees, "refit", lambda chosen, *_: refitted.append(chosen) or chosen.model)
+    quick(town, method="stacked").fit(flats[:300], price[:300], eval_set=(flats[300:400], price[300:400]))
+    assert not refitted
+    quick(town, method="stacked").fit(flats[:300], price[:300])
+    assert refitted
 
 
 def test_a_record_of_weight_zero_counts_as_if_it_were_not_there(town, flats, price):

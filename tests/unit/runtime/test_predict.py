@@ -109,20 +109,6 @@ def test_probabilities_are_calibrated_in_the_record_and_for_new_records_alike(wo
     assert both or plain.values == found.values
 
 
-def test_validation_records_are_judged_by_trees_that_did_not_learn_them(tmp_path, monkeypatch):
-    fit_again = boosted_trees.ChosenTrees.fit_again
-
-    def absurd(*chosen):
-        model = fit_again(*chosen)
-        return replace(model, trees=replace(model.trees, baseline=model.trees.baseline + 1e9))
-
-    monkeypatch.setattr(boosted_trees.ChosenTrees, "fit_again", absurd)
-    world = World(tmp_path, STACKED)
-    metrics = world.outcome.metrics
-    assert 100 * metrics["validation"]["rmse"] < metrics["test"]["rmse"]
-    world.close()
-
-
 def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     monkeypatch.setattr(boosted_trees, "choose_weight", lambda *_: 1.0)
     world = World(tmp_path, EMBEDDED)
@@ -171,8 +157,27 @@ def test_a_model_trained_with_party_dropout_goes_on_without_a_partner(world):
     assert again.values != pytest.approx(found.values, rel=1e-4)
 
 
-@pytest.mark.parametrize("world", [WITHOUT, WITHOUT_EMBEDDED], indirect=True, ids=["fedsim", "embedded"])
-def test_intervals_contain_validation_records_while_a_partner_is_away(world):
+def test_validation_records_are_judged_by_trees_that_did_not_learn_them(tmp_path, monkeypatch):
+    refit = boosted_trees.ChosenTrees.refit
+
+    def absurd(*chosen):
+        model = refit(*chosen)
+        return replace(model, trees=replace(model.trees, baseline=model.trees.baseline + 1e9))
+
+    monkeypatch.setattr(boosted_trees.ChosenTrees, "refit", absurd)
+    world = World(tmp_path, WITHOUT_EMBEDDED)
+    metrics = world.outcome.metrics
+    assert 100 * metrics["validation"]["rmse"] < metrics["test"]["rmse"]
+    store = RunStore(world.predictor().context.folder, world.job)
+    assert all(stretch < 100 for _, stretch in store.load_weights(TRAINED_MODEL)[1]["absence"])
+    world.close()
+
+
+@pytest.mark.parametrize("settings", [WITHOUT, WITHOUT_EMBEDDED], ids=["fedsim", "embedded"])
+def test_intervals_contain_validation_records_while_a_partner_is_away(settings, tmp_path, monkeypatch):
+    # Trees that did not learn them.
+    monkeypatch.setattr(boosted_trees.ChosenTrees, "refit", lambda chosen, *_: chosen.model)
+    world = World(tmp_path, settings)
     world.bring("notary")
     predictor = world.predictor(wait_seconds=0.2)
     post = predictor.context
@@ -181,6 +186,7 @@ def test_intervals_contain_validation_records_while_a_partner_is_away(world):
     truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[rows]
     inside = (found.intervals[:, 0] <= truth + 1e-6) & (truth - 1e-6 <= found.intervals[:, 1])
     assert inside.sum() == min(len(rows), math.ceil(0.9 * (len(rows) + 1)))
+    world.close()
 
 
 def test_one_record_alone_is_predicted_as_among_others(world):

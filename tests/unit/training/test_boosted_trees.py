@@ -151,12 +151,17 @@ def test_trees_with_and_without_partners_are_averaged_where_that_is_better(monke
     StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
     mean = (fitted[0].trees + fitted[1].trees) / 2
     data.labels[rows] = mean  # which only the mean of both predicts
-    stacked = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs).chosen
+    both = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
+    stacked = both.chosen
     found = stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))
     assert len(stacked.pools) == 1
     assert stacked.model.rounds == sum(one.model.rounds for one in fitted[2:])
     expected = (fitted[2].trees + fitted[3].trees) / 2
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+    own, seeing = fitted[2].refit(), fitted[3].refit()
+    refitted = boosted_trees._move_columns(own, fitted[2].validation, fitted[3].validation), seeing
+    expected = np.mean([model.predict(fitted[3].validation) for model in refitted], axis=0)
+    np.testing.assert_allclose(both.final.model.predict(fitted[3].validation), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -208,19 +213,19 @@ def test_what_was_chosen_is_fitted_again_to_training_and_validation_rows(
     data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
     chosen = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30)
     kind = HistGradientBoostingClassifier if n_classes else HistGradientBoostingRegressor
-    rounds = chosen.recipes[0].rounds
+    rounds = chosen.fits[0].rounds
     plain = kind(
         max_iter=rounds,
         max_leaf_nodes=15,
         max_features=0.5,
-        random_state=chosen.recipes[0].seed,
+        random_state=chosen.fits[0].seed,
         early_stopping=False,
         categorical_features=[True, False, False],
     )
     columns, rows = np.hstack([data.features.codes, data.features.numbers]), np.r_[SPLIT.train, SPLIT.validation]
     plain.fit(columns[rows], data.labels[rows])
     expected = plain.predict_proba(columns) if n_classes else plain.predict(columns)
-    found = chosen.fit_again(data, SPLIT)
+    found = chosen.refit(data, SPLIT)
     np.testing.assert_allclose(found.predict(data.features), expected, rtol=1e-9, atol=1e-12)
     assert rounds == chosen.model.rounds == found.rounds
 
@@ -235,13 +240,26 @@ def test_only_the_final_trees_know_the_labels_of_validation_records(
     data = replace(data, labels=data.labels + 50 * only_there)
     inputs = TreeInputs(np.zeros((N, 0), np.float32), [partners] if sees_partners else [], dropout=0.2)
     fitted = StackedTrees.fit(data, SPLIT, (np.zeros(len(rows)), None), seed=0, log=False, inputs=inputs)
-    assert fitted.chosen.weight == fitted.final.weight
     new = SPLIT.test[only_there[SPLIT.test]]
     before, after = (
         trees.model.predict(trees.columns(inputs.take(new)).beside(data.features.take(new)))
         for trees in (fitted.chosen, fitted.final)
     )
     assert (after > before + 2).all()
+
+
+def test_refitted_trees_do_without_partners_as_often_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 2)
+    seen, fit = [], boosted_trees._fit
+    monkeypatch.setattr(boosted_trees, "_fit", lambda data, *more: seen.append(data) or fit(data, *more))
+    data = replace(records(TaskType.NUMBERS), features=Features(np.zeros((N, 1)), np.zeros((N, 0), int)))
+    inputs = TreeInputs(np.zeros((N, 0), np.float32), [embedded()], dropout=0.5)
+    boosted_trees._fit_seeing(inputs, data, SPLIT, 0, 1.0).refit()
+    before, after = (np.isnan(one.features.numbers).any(axis=1) for one in (seen[0], seen[-1]))
+    np.testing.assert_array_equal(after[SPLIT.train], before[SPLIT.train])
+    assert not before[SPLIT.validation].any()
+    assert after[SPLIT.validation].mean() == pytest.approx(0.5, abs=0.25)
+    assert not after[SPLIT.test].any()
 
 
 def test_trees_without_weight_are_dropped() -> None:
@@ -267,5 +285,10 @@ def test_trees_of_many_records_are_fitted_to_a_sample_and_predict_all(
     )
     shape = (len(SPLIT.validation), *[n_classes][:n_classes])
     stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.3), None), seed=0, log=False, inputs=inputs).final
+    fitted, fit = [], boosted_trees._fit
+    monkeypatch.setattr(boosted_trees, "_fit", lambda data, *more: fitted.append(more[0]) or fit(data, *more))
+    boosted_trees._fit_seeing(seen, some, split, 0, 0.5).refit()
+    half = len(split.validation) // 2  # as many of the validation records as of the training records
+    assert len(fitted[-1].train) - len(fitted[0].train) == half
     rows = SPLIT.test
     assert len(stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))) == len(rows)
