@@ -67,24 +67,18 @@ class Tunnel:
             threading.Thread(target=self._open, args=(key, connection), daemon=True).start()
 
     def _open(self, key: tuple[str, str], connection: socket.socket) -> None:
-        opened = False
-        try:
-            opened = self._send(key, OPEN)
-        finally:  # an error of NVFlare must not leave the caller waiting
-            if not opened:
-                self._close(key)
-        if opened:
+        if self._send(key, OPEN):
             self._forward(key, connection)
+        else:
+            self._close(key)
 
     def _forward(self, key: tuple[str, str], connection: socket.socket) -> None:
         """Send what the party writes, until one of both ends closes."""
-        try:
-            with suppress(OSError):  # closed at this end
-                while (chunk := connection.recv(CHUNK_BYTES)) and self._send(key, DATA, chunk):
-                    continue
-        finally:
-            if self._close(key):
-                self._send(key, CLOSE)
+        with suppress(OSError):  # closed at this end
+            while (chunk := connection.recv(CHUNK_BYTES)) and self._send(key, DATA, chunk):
+                continue
+        if self._close(key):
+            self._send(key, CLOSE)
 
     def _close(self, key: tuple[str, str]) -> bool:
         connection = self._connections.pop(key, None)
@@ -99,8 +93,12 @@ class Tunnel:
         """Send one message to a peer and return whether it was accepted."""
         peer, name = key
         request = Shareable({"what": what, "connection": name, "chunk": chunk})
-        with self._engine.new_context() as fl_ctx:
-            replies = self._engine.send_aux_request([peer], TOPIC, request, REPLY_SECONDS, fl_ctx, optional=True)
+        try:
+            with self._engine.new_context() as fl_ctx:
+                replies = self._engine.send_aux_request([peer], TOPIC, request, REPLY_SECONDS, fl_ctx, optional=True)
+        except Exception as error:  # NVFlare documents no types; the party must not be left waiting
+            log.warning("NVFlare could not send '%s' to site %s: %s", what, peer, error)
+            return False
         reply = replies.get(peer)
         code = "no reply" if reply is None else reply.get_return_code()
         if code != ReturnCode.OK:  # to OPEN, usually a party that does not listen yet

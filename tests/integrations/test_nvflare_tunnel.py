@@ -109,6 +109,5 @@ def test_an_error_of_nvflare_closes_the_connection_of_the_party(pair, monkeypatc
         raise RuntimeError("NVFlare is stopping")
 
     monkeypatch.setattr(there, "send_aux_request", fail)
-    monkeypatch.setattr("threading.excepthook", lambda _: None)
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as caller:
         assert caller.recv(1) == b""
