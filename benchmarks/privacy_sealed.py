@@ -29,9 +29,10 @@ from fedsim.config.job import (
 )
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.errors import SettingError
-from fedsim.privacy.mechanisms import PlanarLaplace, group_neighbours
+from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim.runtime.party_data import neighbour_groups
 from fedsim.storage.files import ensure_folder
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset, PartyTable
@@ -86,8 +87,9 @@ def sealed_arrays(dataset: Dataset, part: Part, seed: int) -> SplitArrays:
     blurred = _blur(dataset, rng) if part.places else dataset
     noisy = DatasetCases(blurred, LinkageOverrides(part.k, sigma=PRESET_SIGMA))
     partner = noisy.taking_part[0]
-    places = partner.table.frame.select(partner.link.secondary).to_numpy() if part.places else None
-    listed = protected_list(noisy.linked(partner, arrays.split), None if places is None else _groups(places))
+    places = partner.table.frame.select(partner.link.secondary).to_numpy()
+    groups = neighbour_groups(places, PRESET_EXCHANGE_OF) if part.places else None
+    listed = protected_list(noisy.linked(partner, arrays.split), groups)
     return replace(arrays, secondaries=(*arrays.secondaries, listed))
 
 
@@ -103,12 +105,6 @@ def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
     link = partner.link
     theirs = replace(partner, table=move(partner.table, link.secondary))
     return replace(dataset, primary=move(dataset.primary, link.primary), secondaries=(theirs,))
-
-
-def _groups(places: Floats) -> Integers:
-    """Group neighbours as :func:`fedsim.runtime.party_data.exchange_features` does."""
-    round_places = places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))]
-    return group_neighbours(round_places, PRESET_EXCHANGE_OF)
 
 
 def variants(part: Part) -> dict[str, SealedTerms]:

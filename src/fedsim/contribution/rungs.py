@@ -473,7 +473,8 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
 
 
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
-# Of how rungs are trained; a change that changes results raises it, so that none is compared with those before it.
+# Of the training behind stored results. Raise it with every change that alters them: results of different revisions are
+# never compared.
 REVISION = 2
 # Settings that the first stored results lack.
 ADDED_SETTINGS = ("hidden", "decay", "members", "party_dropout", "taking_part", "placebos")

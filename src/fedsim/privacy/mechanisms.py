@@ -109,23 +109,29 @@ def group_neighbours(places: Floats, size: int) -> Integers:
 
 
 @dataclass(frozen=True)
-class AveragedFeatures:
-    """Features of groups of neighbours instead of single records.
-
-    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
-    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
-    loses little.
+class GroupedFeatures:
+    """Features that are protected within groups of neighbours.
 
     Parameters
     ----------
     size
-        The smallest number of records in a group of neighbours.
+        The smallest number of records in a group.
     """
 
     size: int
 
     def __post_init__(self) -> None:
         validate_integer(self.size, "size", least=2)
+
+
+@dataclass(frozen=True)
+class AveragedFeatures(GroupedFeatures):
+    """Features of groups of neighbours instead of single records.
+
+    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
+    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
+    loses little.
+    """
 
     @property
     def guarantee(self) -> str:
@@ -152,22 +158,12 @@ class AveragedFeatures:
 
 
 @dataclass(frozen=True)
-class ExchangedFeatures:
+class ExchangedFeatures(GroupedFeatures):
     """Records of a group of neighbours exchange their features at random.
 
     What an area has stays as it is, so a model that sees many neighbours of a record loses little; which of them has
     which features is hidden.
-
-    Parameters
-    ----------
-    size
-        The smallest number of records in a group of neighbours.
     """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        validate_integer(self.size, "size", least=2)
 
     @property
     def guarantee(self) -> str:

@@ -537,7 +537,7 @@ def protect_features(
 def average_features(features: layers.Features, places: Floats, size: int) -> layers.Features:
     """Average features over at least ``size`` neighbours."""
     mechanism = mechanisms.AveragedFeatures(size)
-    group = _group_neighbours(places, size)
+    group = neighbour_groups(places, size)
     return replace(
         features,
         numbers=mechanism.average(features.numbers, group).astype(np.float32),
@@ -553,7 +553,7 @@ def exchange_features(features: layers.Features, places: Floats, size: int, secr
     """
     table = tensor_file.arrays_digest(places)
     mechanism = mechanisms.ExchangedFeatures(size)
-    group = _group_neighbours(places, size)
+    group = neighbour_groups(places, size)
     key = keyed_prng.derive_subkey(secret, f"features exchanged by {size} of {table}", keyed_prng.BLOCK_KEY_BYTES)
     blocks = np.zeros((len(features), 2), keyed_prng.WORD_DTYPE)
     blocks[:, 0] = np.arange(len(features), dtype=np.uint64)
@@ -561,7 +561,8 @@ def exchange_features(features: layers.Features, places: Floats, size: int, secr
     return replace(features.take(mechanism.sources(group, uniforms)), spread=features.many_valued)
 
 
-def _group_neighbours(places: Floats, size: int) -> Integers:
+def neighbour_groups(places: Floats, size: int) -> Integers:
+    """Return a group of at least ``size`` neighbours for every place in degrees, (n, 2) -> (n,)."""
     if len(places) < size:
         groups = f"groups of {size} neighbours"
         message = f"{len(places)} records are too few for {groups}; use more records or smaller groups"

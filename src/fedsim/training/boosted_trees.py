@@ -232,7 +232,8 @@ class FitSettings:
 
 @dataclass(frozen=True, eq=False)
 class ChosenTrees:
-    """Trees fitted to the training rows, as the validation rows chose them; ``fits`` are those of the averaged fits.
+    """Trees fitted to the training rows, as the validation rows chose them; ``fits`` are the settings of the averaged
+    fits.
 
     Only these trees can be judged by the validation rows.
     """
