@@ -1,8 +1,8 @@
-"""Link two tables under a blind coordinator: three processes, mutual TLS, names as filters of 1,024 bits.
+"""Link two tables with a blind coordinator: three processes, mutual TLS, names as filters of 1,024 bits.
 
 Run it with ``fedsim lab bench blind``; cases are numbers of records in each table, 10,000 by default. The same job runs
-under a plain coordinator, and both must give the same links, bit for bit. Time and bytes are those of the linkage:
-from the primary's first message to its links, with the other parties waiting.
+with a plain coordinator, and both must produce the same links, bit for bit. Time and bytes cover only the linkage: from
+the primary's first message until it has its links, with the other parties waiting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEAD = (
 
 
 def tables(records: int) -> dict[str, pl.DataFrame]:
-    """Two tables of names, half of the second ones misspelt names of the first."""
+    """Return two tables of names; half of the second table are misspelt names of the first."""
     rng = np.random.default_rng(3)
     names = np.unique(["".join(rng.choice(SYLLABLES, 6)) for _ in range(2 * records)])
     names = rng.permutation(names)[: records + records // 2]
@@ -48,7 +48,7 @@ def tables(records: int) -> dict[str, pl.DataFrame]:
 
 
 def run_job(place: LocalJob) -> tuple[float, int, list[int], PrivateLinks]:
-    """Run every party as its owner would; return seconds and bytes of the linkage, peak memory, and the links."""
+    """Run every party as its owner would; return the seconds and bytes of the linkage, peak memory, and the links."""
     running = [cold(place.log(name), "party", place.job_path, place.path(name)) for name in place.names]
     codes = [process.wait() for process in running]
     if any(codes):
@@ -67,7 +67,7 @@ def run_job(place: LocalJob) -> tuple[float, int, list[int], PrivateLinks]:
 
 
 def measure(records: int) -> Iterator[str]:
-    """Run the job under both coordinators."""
+    """Run the job with both kinds of coordinator."""
     terms = {"k": K, "tau": None, "metric": "hamming", "schema": SCHEMA}
     training = {"epochs": 1, "batch_size": 256}
     found: dict[str, PrivateLinks] = {}

@@ -1,9 +1,10 @@
-"""Link large tables on a Ray cluster of this machine: places, and filters of 1,024 bits.
+"""Link large tables on a Ray cluster on this machine: places, and filters of 1,024 bits.
 
 Run it with ``fedsim lab bench cluster``; a case is a kind and a number of records in each table, such as
-``places:1000000`` or ``filters:250000``. Tables and unfinished results lie in the folder FEDSIM_BENCH_FOLDER (default:
-build/cluster), so a run that is killed continues there; the time is then that of the last start. Memory is the highest
-sum of the proportional set sizes of all processes, Ray's and its object store included, sampled every two seconds.
+``places:1000000`` or ``filters:250000``. Tables and unfinished results are kept in the folder FEDSIM_BENCH_FOLDER
+(default: build/cluster), so a killed run continues there; the reported time is then that of the last start. Memory is
+the highest sum of the proportional set sizes of all processes, including Ray and its object store, sampled every two
+seconds.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ HEAD = (
 
 
 def write_places(path: Path, n: int, rng: np.random.Generator) -> None:
-    """Places in a country, to about a metre."""
+    """Write places in a country, accurate to about a metre."""
     places = {"lat": rng.uniform(47, 55, n).round(5), "lon": rng.uniform(6, 15, n).round(5)}
     pl.DataFrame(places).write_parquet(path.with_suffix(".parquet"))
 
 
 def write_filters(path: Path, n: int, rng: np.random.Generator) -> None:
-    """Filters of which a quarter of the bits are set, half of them around common centres."""
+    """Write filters with a quarter of the bits set, half of the filters around common centres."""
     shape = (n, N_BITS // 8)
     bits, kind = np.bitwise_and(*rng.integers(0, 256, (2, *shape), np.uint8)), rng.integers(0, 20_000, n)
     centres = np.bitwise_and(*np.random.default_rng(0).integers(0, 256, (2, 10_000, shape[1]), np.uint8))
@@ -50,7 +51,7 @@ def write_filters(path: Path, n: int, rng: np.random.Generator) -> None:
 
 
 def make_tables(kind: str, n: int) -> list[Path]:
-    """Write both tables in parts, unless an earlier run did."""
+    """Write both tables in parts, unless an earlier run already did."""
     write = {"places": write_places, "filters": write_filters}[kind]
     folders = [FOLDER / f"{kind}-{n}-{side}" for side in ("primary", "secondary")]
     for seed, folder in enumerate(folders, 1):
@@ -66,7 +67,7 @@ def make_tables(kind: str, n: int) -> list[Path]:
 
 
 def process_tree(root: int) -> list[int]:
-    """The process and all its descendants."""
+    """Return the process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -81,7 +82,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def memory_and_time(pid: int) -> tuple[float, float]:
-    """Proportional set size in bytes and CPU seconds of a process; zero if it has gone."""
+    """Return the proportional set size in bytes and the CPU seconds of a process; zero if it has exited."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -106,7 +107,7 @@ def measure(command: list[str]) -> tuple[float, float, float]:
 
 
 def run_case(case: str) -> str:
-    """Link one pair of tables; the line of the table."""
+    """Link one pair of tables and return its row of the results table."""
     kind, count = case.split(":")
     n = int(count)
     primary, secondary = make_tables(kind, n)

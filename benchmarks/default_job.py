@@ -1,14 +1,15 @@
-"""What the job that ``fedsim init --yes`` writes finds, trained as it is by the commands a user would type.
+"""Measure the job that ``fedsim init --yes`` proposes, unchanged and run with the commands a user would type.
 
 ``fedsim lab bench default_job`` runs all cases, ``fedsim lab bench default_job -- firms registers`` some of them:
 
 * ``firms``, ``registers``, ``other-registers``: the share of the attainable contribution, (alone - job) / (alone -
-  true matches). Alone is the method solo with the job's own features, split and preset; true matches are the same
-  job where the other register spells every firm as ours does. Three draws each.
-* ``places``, ``trips``, ``films``: recall of the encoded linkage as ``init`` states it, the error on the test records,
-  time and peak memory. All of places and trips takes long: ``-- places trips --epochs 1``.
+  true matches). "Alone" is the method solo with the job's own features, split and preset; "true matches" is the same
+  job with every firm in the other register spelled as in ours. Three draws each.
+* ``places``, ``trips``, ``films``: recall of the encoded linkage as reported by ``init``, the error on the test
+  records, time and peak memory. The full places and trips cases take long: ``-- places trips --epochs 1``.
 
-Parties run in one process, whose weights equal those over a network. Trips and films are read from ``FEDSIM_DATA``.
+All parties run in one process, which yields the same weights as over a network. Trips and films are read from
+``FEDSIM_DATA``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KILOBYTES_PER_GIGABYTE = 1024**2
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command printed as JSON, and what it took."""
+    """The JSON output of a command, and its time and memory."""
 
     value: dict[str, Any]
     seconds: float
@@ -56,7 +57,7 @@ class CommandResult:
 
 
 def fedsim(folder: Path, *words: str) -> CommandResult:
-    """Run a command in a folder, in a process of its own, and return its JSON output."""
+    """Run a command in a folder, in a separate process, and return its JSON output."""
     command, start = [sys.executable, "-m", "fedsim", *words, "--json", "--quiet"], time.perf_counter()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         child = subprocess.Popen(command, cwd=folder, stdout=output)  # noqa: S603
@@ -93,7 +94,7 @@ def train(folder: Path) -> CommandResult:
 
 
 def error_alone(folder: Path) -> float:
-    """RMSE of the primary alone on the job's test records."""
+    """Return the RMSE of the primary alone on the job's test records."""
     torch.set_num_threads(1)
     job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
     cases = JobCases.read(job, parties, folder / "alone", as_in_job=True)
@@ -154,7 +155,7 @@ def share_table(names: Sequence[str]) -> None:
 
 
 def places_tables() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Dense places; what they are worth does not depend on the partner, because only the linkage is measured."""
+    """Return dense places; their labels do not depend on the partner, because only the linkage is measured."""
     rng = np.random.default_rng(0)
     ours, theirs = (pl.DataFrame(side, schema=["lat", "lon"]) for side in dense_places(rng))
     area = rng.gamma(9.0, 10.0, len(ours))
@@ -181,7 +182,7 @@ TABLES: dict[str, tuple[Callable[[], tuple[pl.DataFrame, pl.DataFrame] | None], 
 
 
 def table_case(name: str, asked: argparse.Namespace, folder: Path) -> None:
-    """Print what init measures of a pair of tables, and what its job reaches."""
+    """Print what ``init`` measures for a pair of tables, and the result of its job."""
     tables, label = TABLES[name]
     pair = tables()
     if pair is None:
@@ -207,12 +208,12 @@ def table_case(name: str, asked: argparse.Namespace, folder: Path) -> None:
 
 
 def main(words: Sequence[str] | None) -> None:
-    """Run some cases, by default all that have their data."""
+    """Run some cases; by default, all whose data is available."""
     parser = argparse.ArgumentParser("fedsim lab bench default_job --")
     known = [*REGISTERS, *TABLES]
     parser.add_argument("cases", nargs="*", choices=[*known, []], metavar="CASE", help=", ".join(known))  # [] is none
-    parser.add_argument("--records", type=int, help="of the primary in places, trips and films; default: all")
-    parser.add_argument("--epochs", type=int, help="at most, in places, trips and films; default: those of init")
+    parser.add_argument("--records", type=int, help="primary records in places, trips and films; default: all")
+    parser.add_argument("--epochs", type=int, help="maximum epochs in places, trips and films; default: as in init")
     parser.add_argument("--change", nargs=2, metavar=("OLD", "NEW"), help="replace a line of that job")
     asked = parser.parse_args(words or ())
     cases = asked.cases or known

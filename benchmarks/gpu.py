@@ -1,9 +1,9 @@
-"""Speed of exact searches and of training on one CUDA device; searches beside their floors, version 0.1 and ``topk``.
+"""Measure exact searches and training on one CUDA device; searches are compared with floors, version 0.1 and ``topk``.
 
-Run by ``fedsim lab bench gpu``, or by ``python benchmarks/gpu.py`` where only torch and numpy are installed (without
-the cases ``great-circle`` and ``planner``, which need numba). A floor is
-the larger of bytes over bandwidth and operations over rate, both measured in the same run. Titles are read from the
-file that ``python benchmarks/gpu.py titles FILE`` writes and ``FEDSIM_TITLES`` names.
+Run it with ``fedsim lab bench gpu``, or with ``python benchmarks/gpu.py`` where only torch and NumPy are installed
+(without the cases ``great-circle`` and ``planner``, which need numba). A floor is the larger of bytes divided by
+bandwidth and operations divided by rate, both measured in the same run. Titles are read from the file named by
+``FEDSIM_TITLES``, which ``python benchmarks/gpu.py titles FILE`` writes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Card:
             self.products = 2 * len(square) ** 3 / seconds(partial(torch.mm, square, square))
 
     def _bit_rate(self) -> float:
-        """Measure products of bits that are in shared memory already: two operations per pair of bits."""
+        """Measure products of bits that are already in shared memory: two operations per pair of bits."""
         if torch.cuda.get_device_capability(self.device)[0] != gpu.HOPPER:
             return 2 * 32 * self.multiprocessors * 16 * 1.98e9  # popcounts, by the data sheet
         settings = ["SLABS=1", "DICE=0", "TENSOR=1", "GROUPS=4", "STAGES=2"]
@@ -120,20 +120,20 @@ class Card:
 
 
 def pack(bits: Tensor) -> np.ndarray:
-    """Return bits as 64-bit words in the memory of the host."""
+    """Return bits as 64-bit words in host memory."""
     weights = torch.tensor([1 << place for place in range(8)], dtype=torch.uint8, device=bits.device)
     return (bits.view(len(bits), -1, 8) * weights).sum(2, dtype=torch.uint8).cpu().numpy().view(np.uint64)
 
 
 def random_filters(n: int, bits: int, device: torch.device, seed: int) -> np.ndarray:
-    """Return filters without structure, a fifth of whose bits are ones, as in filters of titles."""
+    """Return unstructured filters with a fifth of the bits set, as in filters of titles."""
     generator = torch.Generator(device).manual_seed(seed)
     parts = row_parts(n)
     return np.concatenate([pack(torch.rand((len(p), bits), device=device, generator=generator) < 0.2) for p in parts])
 
 
 def clustered_filters(n: int, bits: int, device: torch.device, seed: int) -> np.ndarray:
-    """Return variants of 2,000 filters, ordered by the filter that they vary."""
+    """Return variants of 2,000 filters, ordered by the original filter."""
     generator = torch.Generator(device).manual_seed(7)
     centres = torch.rand((2000, bits), device=device, generator=generator) < 0.3
     generator.manual_seed(seed)
@@ -150,7 +150,7 @@ def row_parts(n: int) -> list[range]:
 
 
 def product_seconds(queries: np.ndarray, candidates: np.ndarray, device: torch.device) -> float:
-    """Return the time of the product of all bits alone: no pair is near enough to be offered."""
+    """Return the time of the bit products alone: no pair is near enough to be listed."""
     table = gpu.FilterTable(queries, candidates, by_ones=False)
     part = table.load_candidates(0, torch.arange(len(candidates), device=device))
     tiles = []
@@ -162,7 +162,7 @@ def product_seconds(queries: np.ndarray, candidates: np.ndarray, device: torch.d
 
 
 def search_seconds(table: Any, k: int, device: torch.device) -> tuple[float, float, float]:
-    """Return the seconds of the first call, of later calls, and on the card (tables and results stay there)."""
+    """Return the seconds of the first call, of later calls, and on the GPU alone (tables and results stay there)."""
 
     def call() -> tuple[np.ndarray, np.ndarray]:
         search = gpu.DeviceSearch(table, [device])
@@ -187,7 +187,7 @@ def search_seconds(table: Any, k: int, device: torch.device) -> tuple[float, flo
 
 
 def check(table: gpu.FilterTable | gpu.PointTable, k: int, plain_distances: Any, device: torch.device) -> bool:
-    """Return whether some queries have the partners that sorting all plain distances gives."""
+    """Return whether some queries have the partners found by sorting all plain distances."""
     rows = np.random.default_rng(0).choice(len(table.queries), CHECKED_QUERIES, replace=False)
     partner, distance = gpu.DeviceSearch(table, [device]).best(rows, k)
     plain = plain_distances(table.queries[rows], table.candidates)
@@ -205,7 +205,7 @@ def plain_points(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     return np.sqrt(sum(np.square(queries[:, axis, None] - candidates[None, :, axis]) for axis in axes))
 
 
-# The ways to compare with
+# Alternatives to compare with
 
 
 def unpack(words: np.ndarray, device: torch.device) -> Tensor:
@@ -213,7 +213,7 @@ def unpack(words: np.ndarray, device: torch.device) -> Tensor:
 
 
 def torch_topk(queries: np.ndarray, candidates: np.ndarray, k: int, device: torch.device) -> Any:
-    """Return the K nearest by a half-precision product and ``topk``: exact distances, arbitrary ties."""
+    """Return the K nearest using a half-precision product and ``topk``: exact distances, arbitrary ties."""
     left, right = unpack(queries, device), unpack(candidates, device).half()
     ones = right.sum(dim=1, dtype=torch.float32)
 
@@ -315,7 +315,7 @@ def bench_million(card: Card) -> None:
 
 
 def bench_hard(card: Card) -> None:
-    """Tables that defeat limits: all candidates tied, and every candidate nearer than the one before it."""
+    """Search tables on which limits do not help: all candidates tied, or each candidate nearer than the one before."""
     m, n, k = 65_536, 262_144, 50
     steps = np.linspace(1023, 0, n).astype(np.int64)[:, None] - 64 * np.arange(16)
     falling = (np.uint64(1) << np.clip(steps, 0, 63).astype(np.uint64)) - np.uint64(1)
@@ -402,7 +402,7 @@ def bench_titles(card: Card) -> None:
 
 
 def random_job(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
-    """Return random arrays of the sizes of one of the paper's jobs, split 7:1:2."""
+    """Return random arrays with the sizes of one of the paper's jobs, split 7:1:2."""
     rng, (n, m) = np.random.default_rng(0), data.records
     partner = rng.integers(0, m, (n, data.partners), dtype=np.int32)
     similarity = rng.standard_normal((n, data.partners), dtype=np.float32)
@@ -417,9 +417,9 @@ def random_job(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
 
 
 def bench_epochs(card: Card) -> None:
-    """Time epochs of FedSim with the paper's settings, validation included, as torch launches them and compiled.
+    """Time epochs of FedSim with the paper's settings, including validation, both uncompiled and compiled.
 
-    The floor is that of the products, in TF32 at the measured rate, and of the optimiser's ten passes over the weights.
+    The floor covers the products, in TF32 at the measured rate, and the optimiser's ten passes over the weights.
     """
     for name in ("house", "taxi", "hdb", "game", "company"):
         data = PAPER_DATA[name]
@@ -442,7 +442,7 @@ def bench_epochs(card: Card) -> None:
 def step_floor(
     card: Card, primary: PrimaryData, secondaries: Sequence[SecondaryData], split: Split, config: Config
 ) -> float:
-    """Return the least seconds of a step."""
+    """Return the minimum seconds per step."""
     context = training_settings(config, split, None)
     job = prepare_job(primary, start_local_secondaries(secondaries, context), split, context)
     models = [job.primary.model, *(holder.model for holder in job.secondaries if isinstance(holder, LocalSecondary))]
@@ -457,7 +457,7 @@ def step_floor(
 
 
 def bench_great_circle(card: Card) -> None:
-    """Compare the search by great circle on the device with the tree on the CPU."""
+    """Compare the great-circle search on the device with the tree on the CPU."""
     from fedsim.linkage import topk  # noqa: PLC0415 - needs numba
 
     rng = np.random.default_rng(0)
@@ -478,7 +478,7 @@ def bench_great_circle(card: Card) -> None:
 
 
 def bench_planner(card: Card) -> None:
-    """Print what the planner chooses for some tables, and what both ways take."""
+    """Print what the planner chooses for some tables, and the time of both alternatives."""
     from fedsim.linkage import link  # noqa: PLC0415 - needs numba
 
     rng = np.random.default_rng(0)

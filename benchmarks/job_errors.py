@@ -1,10 +1,10 @@
 """The test error of the job that ``fedsim init --yes`` writes, on public datasets, by split and seed.
 
 ``fedsim lab bench job_errors`` lets ``init`` propose a job for hdb, house, vgsales and 60,000 bike trips (taxi), links
-their records as the job says, and trains its model from arrays: the network with the rounding of the job's wire format,
-and both boosted trees, of which the validation records choose one or the mean. It prints RMSE, and R2 in brackets.
-``fedsim lab bench job_errors -- house --splits random --placebos 5`` also trains the job with five placebo partners
-beside the real one.
+their records as the job specifies, and trains its model from arrays: the network, with the rounding of the job's wire
+format, and two boosted trees; the validation records choose one of the trees or their mean. It prints RMSE, with R2 in
+brackets. ``fedsim lab bench job_errors -- house --splits random --placebos 5`` also trains the job with five placebo
+partners in addition to the real one.
 
 Stored results are not trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy
 and scikit-learn (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results and prints what is
@@ -51,16 +51,16 @@ COLUMNS = (*(rung.name for rung in (OWN_TREES, SEEING_TREES, NETWORK)), "Job")
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
-    """Which jobs are trained, and where."""
+    """Parse which jobs are trained, and where."""
     parser = argparse.ArgumentParser("fedsim lab bench job_errors --")
     parser.add_argument(
         "datasets", nargs="*", default=DATASETS, metavar="DATASET", help=f"default: {' '.join(DATASETS)}"
     )
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=SPLITS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--placebos", type=int, default=0, help="that join the partner in a second training")
-    parser.add_argument("--epochs", type=int, help="at most; default: those of init")
-    parser.add_argument("--records", type=int, help="of the primary, at most; default: all, of taxi 60,000")
+    parser.add_argument("--placebos", type=int, default=0, help="placebo partners added in a second training")
+    parser.add_argument("--epochs", type=int, help="maximum epochs; default: as in init")
+    parser.add_argument("--records", type=int, help="maximum primary records; default: all (taxi: 60,000)")
     parser.add_argument("--out", type=Path, default=Path("build/job_errors"))
     parser.add_argument("--plan", type=Path)
     parser.add_argument("--gather", type=Path)
@@ -85,7 +85,7 @@ class JobCase:
 
 
 def tables(name: str, records: int | None) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """The primary's and the secondary's table and the label; bike trips with their start times, unlike the paper's."""
+    """Return both parties' tables and the label; unlike in the paper, bike trips include their start times."""
     data = load_sample(name, DATA, records or 0)
     theirs = data.secondaries[0].table.frame
     if name != "taxi":
@@ -96,7 +96,7 @@ def tables(name: str, records: int | None) -> tuple[pl.DataFrame, pl.DataFrame, 
 
 
 def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
-    """Every split and seed of a dataset's job, without and with placebo partners."""
+    """Yield every split and seed of a dataset's job, without and with placebo partners."""
     folder = asked.out / name
     if not (folder / "job.toml").is_file():
         ensure_folder(folder)
@@ -104,7 +104,7 @@ def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
     job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
     drawn = JobCases.read(job, parties, folder / "cases", as_in_job=True)
     names = drawn.primary.own_identifiers()
-    # The job's network has its identifiers among its features, but for names, of which the trees see trigrams.
+    # The job's network has its identifiers among its features, except for names; the trees see trigrams of those.
     own = Features(name_trigrams(names, text_columns(names)))
     protection = json.dumps(job.protection.model_dump(exclude_none=True) | {"wire": job.training.wire})
     training = replace(training_settings_of(job), **({"epochs": asked.epochs} if asked.epochs else {}))
@@ -142,7 +142,7 @@ def plan(asked: argparse.Namespace, results: ResultStore) -> None:
 
 
 def errors(case: JobCase, results: ResultStore) -> list[tuple[float, float]] | None:
-    """RMSE and R2 of both trees, the network and the job; None if a training is missing."""
+    """Return the RMSE and R2 of both trees, the network and the job; None if a training is missing."""
     arrays = case.arrays
     keys = {rung.key: rung.result_key(arrays) for rung in case.rungs}
     if not all(map(results.has, keys.values())):

@@ -1,9 +1,9 @@
 """Check how often the ladder's interval covers the known contribution of a generated city's partners.
 
-``fedsim lab bench ladder_coverage`` trains every rung from which a contribution is chosen, in every city. Options
+``fedsim lab bench ladder_coverage`` trains, for every city, every rung that a contribution can be based on. Options
 follow two dashes: ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. Stored results are not
-trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy and scikit-learn
-(``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results and judges those cities that are
+trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, NumPy and scikit-learn
+(``python -m fedsim_lab.worker_pool``); ``--gather FOLDER`` collects its results and evaluates the cities that are
 complete.
 """
 
@@ -44,13 +44,13 @@ CITY_SEED = 1000
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
-    """How many cities of which size, and what is trained on them."""
+    """Parse the number and size of cities, and what is trained on them."""
     parser = argparse.ArgumentParser("fedsim lab bench ladder_coverage --")
-    parser.add_argument("--cities", type=int, default=10, help="of either kind, informed and not")
+    parser.add_argument("--cities", type=int, default=10, help="cities of each kind, informed and not")
     parser.add_argument("--flats", type=int, default=4_000)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, help="default: those of a job")
-    parser.add_argument("--batch", type=int, help="default: that of a job")
+    parser.add_argument("--epochs", type=int, help="default: as in a job")
+    parser.add_argument("--batch", type=int, help="default: as in a job")
     parser.add_argument("--split", choices=("random", "group"), default="group")
     keys = [*WITHOUT_PARTNER, *WITH_PARTNER]
     parser.add_argument("--rungs", nargs="+", choices=keys, default=keys, metavar="RUNG", help=", ".join(keys))
@@ -64,14 +64,14 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def rungs_of(asked: argparse.Namespace) -> list[Rung]:
-    """What is trained."""
+    """Return the rungs to train."""
     return LadderTraining(epochs=asked.epochs, batch=asked.batch).rungs(
         [rung for rung in RUNGS if rung.key in asked.rungs]
     )
 
 
 def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, DatasetCases]]:
-    """Every city with its kind and number."""
+    """Yield every city with its kind and number."""
     for kind, knobs in KINDS.items():
         for number in range(asked.cities):
             city = generate_city(np.random.default_rng(CITY_SEED + number), knobs, flats=asked.flats)
@@ -79,7 +79,7 @@ def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, DatasetCases]]
 
 
 def splits(cases: DatasetCases, asked: argparse.Namespace) -> Iterator[SplitArrays]:
-    """The arrays of every seed."""
+    """Yield the arrays of every seed."""
     return cases.each([asked.split], range(asked.seeds))
 
 
@@ -92,14 +92,14 @@ def plan(asked: argparse.Namespace, results: ResultStore) -> None:
 
 @dataclass(frozen=True)
 class Contribution:
-    """A contribution as the ladder estimates it: the share of resamples below the truth decides what covers it."""
+    """A contribution estimated by the ladder; the share of resamples below the truth decides about coverage."""
 
     estimate: float
     resamples: Floats
     truth: float
 
     def interval(self, percent: float) -> tuple[float, float]:
-        """The interval with this confidence."""
+        """Return the interval with this confidence."""
         low, high = np.percentile(self.resamples, [(100 - percent) / 2, (100 + percent) / 2])
         return float(low), float(high)
 
@@ -109,7 +109,7 @@ class Contribution:
 
 
 def estimate(cases: DatasetCases, asked: argparse.Namespace, results: ResultStore) -> Contribution | None:
-    """Train what is missing and return the ladder's contribution; of gathered results None if any is missing."""
+    """Train what is missing and return the ladder's contribution; with gathered results, None if any is missing."""
     seeds, truth, rungs = [], 0.0, rungs_of(asked)
     for arrays in splits(cases, asked):
         stored = [part for rung in rungs for part in rung.components or (rung,)]
@@ -126,7 +126,7 @@ def estimate(cases: DatasetCases, asked: argparse.Namespace, results: ResultStor
 
 
 def judge(asked: argparse.Namespace, results: ResultStore) -> None:
-    """Print the estimated intervals beside the true contributions."""
+    """Print the estimated intervals next to the true contributions."""
     print("| city | true contribution | estimate | 95 % interval | covers |\n|---|---|---|---|---|")
     found: dict[str, list[Contribution]] = {kind: [] for kind in KINDS}
     for kind, number, cases in cities(asked):
@@ -142,7 +142,7 @@ def judge(asked: argparse.Namespace, results: ResultStore) -> None:
 
 
 def summary(kind: str, found: Sequence[Contribution]) -> str:
-    """How many intervals cover the truth, and which share of it is found where there is any."""
+    """Describe how many intervals cover the truth and, if there is a contribution, which share of it is found."""
     covered = ", ".join(f"{sum(one.covers(percent) for one in found)} at {percent} %" for percent in (95, 90))
     truth, mean = sum(one.truth for one in found), sum(one.estimate for one in found)
     share = f"; {mean / truth:.1%} of the contribution found" if truth else ""

@@ -1,6 +1,6 @@
-"""Speed of the linkage engine: ratios to named peers in the same process; the paper's whole jobs and their memory.
+"""Speed of the linkage engine: ratios to named peers in the same process, and the paper's whole jobs with their memory.
 
-Run by ``fedsim lab bench linkage``. Ratios are CPU seconds of one thread, best of two; whole jobs use all cores.
+Run it with ``fedsim lab bench linkage``. Ratios are CPU seconds of one thread, best of two; whole jobs use all cores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY = Key(bytes(range(32)))
 
 
 def cpu_seconds(work: Callable[[], Any], repeats: int = 2) -> float:
-    """Best CPU time of a few runs, after one to warm up."""
+    """Return the best CPU time of a few runs, after a warm-up run."""
     work()
     times = []
     for _ in range(repeats):
@@ -42,7 +42,7 @@ def cpu_seconds(work: Callable[[], Any], repeats: int = 2) -> float:
 
 
 def versus(ours: Callable[[], Any], peer: Callable[[], Any], pairs: int) -> dict[str, float]:
-    """Million pairs per second of both and how many times faster ours is."""
+    """Return the million pairs per second of both, and how many times faster ours is."""
     own_time, peer_time = cpu_seconds(ours), cpu_seconds(peer)
     return {"mpairs": pairs / own_time / 1e6, "peer_mpairs": pairs / peer_time / 1e6, "ratio": peer_time / own_time}
 
@@ -112,7 +112,7 @@ def euclid() -> dict[str, Any]:
 
 
 def house_ranks() -> dict[str, Any]:
-    """The paper's house job at its own parameters (t=.01, epsilon=delta=.03), in rank form."""
+    """Run the paper's house job with its own parameters (t=.01, epsilon=delta=.03), in rank form."""
     homes, listings = beijing()
     both = np.vstack([homes, listings])
     fields = tuple(
@@ -168,13 +168,13 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 
 
 def measure(case: str) -> dict[str, Any]:
-    """One case in a process of its own, so that its peak memory is its own."""
+    """Run one case in a separate process, to measure its own peak memory."""
     done = subprocess.run([sys.executable, __file__, case], check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def line(case: str, figures: dict[str, Any]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     if "ratio" in figures:
         what = f"{figures['ratio']:.2f} x {figures['peer']}"
         speed = f"{figures['mpairs']:,.0f} against {figures['peer_mpairs']:,.0f} Mpairs/s per core"

@@ -1,6 +1,6 @@
 """Inputs of the linkage benchmarks: real places and titles, enlarged to the paper's sizes with realistic variants.
 
-The real files are read from the folder ``FEDSIM_DATA`` (default ``data``); without them all tables are generated.
+The real files are read from the folder ``FEDSIM_DATA`` (default ``data``); without them, all tables are generated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EDITIONS = (
 
 
 def column(name: str, file: str) -> list[str]:
-    """Distinct lower-case texts of one column, sorted."""
+    """Return the distinct lower-case texts of one column, sorted."""
     values = pl.read_csv(DATA / file, columns=[name])[name].drop_nulls()
     return values.cast(pl.String).str.to_lowercase().unique().sort().to_list()
 
@@ -39,14 +39,14 @@ def real() -> bool:
 
 
 def steam_titles(n: int = 26_987) -> list[str]:
-    """Queries of the paper's game job."""
+    """Return the queries of the paper's game job."""
     if not real():
         return variants(["space quest", "star city", "dark forest tales"], n, np.random.default_rng(1))
     return column("name", "game/steam.csv.gz")[:n]
 
 
 def catalogue(n: int = 439_999) -> list[str]:
-    """Candidates of the paper's game job: real titles first, then sequels, editions, typos and new combinations."""
+    """Return candidates for the paper's game job: real titles, then sequels, editions, typos and new combinations."""
     if not real():
         return variants(["space quest", "star city", "dark forest tales"], n, np.random.default_rng(2))
     titles: dict[str, None] = {}
@@ -56,7 +56,7 @@ def catalogue(n: int = 439_999) -> list[str]:
 
 
 def variants(titles: list[str], n: int, rng: np.random.Generator) -> list[str]:
-    """The titles and near copies of them, ``n`` distinct ones."""
+    """Return ``n`` distinct titles: the given ones and near copies of them."""
     words = np.array(" ".join(titles).split())
     found = dict.fromkeys(titles)
     while len(found) < n:
@@ -76,7 +76,7 @@ def variants(titles: list[str], n: int, rng: np.random.Generator) -> list[str]:
 
 
 def beijing(n_homes: int = 141_050) -> tuple[np.ndarray, np.ndarray]:
-    """Homes and listings as (lat, lon); real homes are repeated with about 100 m of jitter up to the paper's number."""
+    """Return homes and listings as (lat, lon); real homes are repeated with 100 m of jitter to reach the paper's."""
     rng = np.random.default_rng(3)
     if not real():
         return city(n_homes, rng), city(27_827, rng)
@@ -87,6 +87,6 @@ def beijing(n_homes: int = 141_050) -> tuple[np.ndarray, np.ndarray]:
 
 
 def city(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Points in a few hundred neighbourhoods."""
+    """Return points in a few hundred neighbourhoods."""
     centres = rng.normal(0, 0.1, (300, 2)) + np.array([39.9, 116.4])
     return centres[rng.integers(300, size=n)] + rng.normal(0, 0.01, (n, 2))

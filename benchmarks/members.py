@@ -1,7 +1,7 @@
-"""What members cost: seconds of one training step with 1, 4 and 8 members of the preset ``modern``, by K.
+"""The cost of members: seconds per training step with 1, 4 and 8 members of the preset ``modern``, by K.
 
-Run it with ``fedsim lab bench members`` on an idle machine. Two threads, B=512, 12 columns at each party, random data;
-the best of several rounds, all members in turn.
+Run it with ``fedsim lab bench members`` on an idle machine. It uses two threads, B=512, 12 columns at each party and
+random data, and reports the best of several rounds that alternate between the numbers of members.
 """
 
 from __future__ import annotations

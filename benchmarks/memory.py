@@ -1,9 +1,9 @@
-"""Peak memory of every party of a job over large generated tables, with the time of its phases.
+"""Peak memory of every party of a job on large generated tables, with the time of each phase.
 
 ``fedsim lab bench memory -- --records 200000`` runs the job that ``fedsim init --yes`` proposes for two tables of
-places with eight features each (K = 20, trees beside the network, an embedding), as three processes on this machine;
-``--one-process`` as ``fedsim train`` does. Resident memory is split into private memory and mapped files, whose pages
-the system takes back when it needs them.
+places with eight features each (K = 20, trees combined with the network, an embedding), as three processes on this
+machine; with ``--one-process``, it runs in one process like ``fedsim train``. Resident memory is split into private
+memory and mapped files, whose pages the system reclaims when it needs them.
 """
 
 from __future__ import annotations
@@ -95,16 +95,16 @@ def main(words: Sequence[str] | None) -> None:
     """Generate the tables, run the job and print the table."""
     parser = argparse.ArgumentParser("fedsim lab bench memory --")
     parser.add_argument("--records", type=int, default=200_000, help="of the primary")
-    parser.add_argument("--candidates", type=int, help="of the secondary; default: as many")
+    parser.add_argument("--candidates", type=int, help="secondary records; default: as many as primary records")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--method", default="stacked")
     parser.add_argument("--preset", default="modern")
     parser.add_argument("--members", type=int, default=1)
-    parser.add_argument("--width", type=int, default=16, help="of local networks; narrow ones train sooner")
-    parser.add_argument("--parquet", action="store_true", help="tables as Parquet files instead of CSV")
-    parser.add_argument("--one-process", action="store_true", help="all parties in one process")
-    parser.add_argument("--folder", type=Path, help="keeps tables and runs there, and reuses its tables")
+    parser.add_argument("--width", type=int, default=16, help="width of the local networks; narrow ones train faster")
+    parser.add_argument("--parquet", action="store_true", help="use Parquet files instead of CSV")
+    parser.add_argument("--one-process", action="store_true", help="run all parties in one process")
+    parser.add_argument("--folder", type=Path, help="keep tables and runs in this folder, and reuse its tables")
     asked = parser.parse_args(words or ())
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)

@@ -1,7 +1,8 @@
-"""The baseline: FedSim the plain way, on a table of pairs, sorted in every batch, LAMB tensor by tensor.
+"""The baseline: a straightforward FedSim on a table of pairs, sorted in every batch, with LAMB tensor by tensor.
 
-The table holds every record K times beside its partners, in float64, and a batch is cast to float32, as in the authors'
-code; no loader processes, no copies beyond that. Written from the paper; it shares nothing with ``fedsim``.
+The table holds every record K times next to its partners, in float64, and a batch is cast to float32, as in the
+authors' code; there are no loader processes and no further copies. It was written from the paper and shares no code
+with ``fedsim``.
 
 Letters: B records, K partners, R outputs per pair, T outputs of the task.
 """
@@ -89,7 +90,7 @@ class PairTable:
     labels: Tensor
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The pairs of some records, one row each, in float32."""
+        """Return the pairs of some records, one row each, in float32."""
         own, theirs = (table[rows].flatten(0, 1).float() for table in (self.own, self.theirs))
         return own, theirs, self.similarity[rows].float(), self.labels[rows].float()
 

@@ -1,7 +1,7 @@
 """Measure what attackers gain and what the model loses: tables for ``docs/privacy-results.md``.
 
-Run one case with ``fedsim lab bench privacy tau``. The trainings of ``tau``, ``places`` and ``protected``, which run
-without a case, are short and use a sample of hdb and house, so that two cores need minutes: their errors show the cost
+Run one case with ``fedsim lab bench privacy tau``. ``tau``, ``places`` and ``protected`` run by default; their
+trainings are short and use a sample of hdb and house, so that they take minutes on two cores: the errors show the cost
 of a mechanism, not the quality a model can reach. ``sealed`` and ``preset`` train in full (:mod:`privacy_sealed`);
 their options follow two dashes: ``fedsim lab bench privacy -- sealed preset --plan FOLDER``.
 """
@@ -30,7 +30,7 @@ EPSILONS = (30.0, 10.0, 5.0, 2.0, 1.0)
 
 
 def tau() -> Iterator[str]:
-    """The paper's greedy attack under its bound, and an attacker who weighs all links."""
+    """Yield the table of the paper's greedy attack under its bound, and of an attacker who weights all links."""
     yield f"{RECORDS:,} records of the primary, K = 50, trained {EPOCHS} epochs"
     yield ""
     yield "| data | tau | sigma | greedy, distance | greedy, filter (95 %) | all links, filter | test RMSE |"
@@ -45,7 +45,7 @@ def tau() -> Iterator[str]:
 
 
 def places() -> Iterator[str]:
-    """How near attackers come under the paper's noise and under blurred places."""
+    """Yield the table of how close attackers get with the paper's noise and with blurred places."""
     yield f"{RECORDS:,} records of the primary, K = 50, trained {EPOCHS} epochs; median error in metres"
     yield ""
     yield "| data | mechanism | multilateration | link graph | test RMSE |"
@@ -63,7 +63,7 @@ def places() -> Iterator[str]:
 
 
 def protected() -> Iterator[str]:
-    """The preset against attacks at the cut, on classes: price above the median or not."""
+    """Yield the table of the preset against attacks at the cut, on two classes: price above the median or not."""
     yield f"{PROTECTED_RECORDS:,} records of the primary, K = 50, {PROTECTED_EPOCHS} epochs, price above its median"
     yield ""
     yield "| data | job | test AUC | labels, best attack | inversion R2 |"
@@ -94,7 +94,7 @@ def _located(links: Linked, sigma: float) -> str:
 
 
 def _share(found: Sequence[AttackFinding]) -> str:
-    """Successes over all draws of the noise: at small taus one draw has hardly any."""
+    """Return the success rate over all draws of the noise: at small taus, one draw has hardly any successes."""
     hits, trials = sum(round(one.score.value * one.targets) for one in found), sum(one.targets for one in found)
     score = binomial_estimate(hits, trials)
     return f"{score.value:.2e} ({score.low:.1e} to {score.high:.1e})"
@@ -104,7 +104,7 @@ CASES: dict[str, Callable[[], Iterator[str]]] = {"tau": tau, "places": places, "
 
 
 def main(words: list[str] | None = None) -> None:
-    """Print the tables of some cases, by default of those that take minutes."""
+    """Print the tables of some cases; by default, those that take minutes."""
     parser = argparse.ArgumentParser("fedsim lab bench privacy --")
     known = [*CASES, *privacy_sealed.TABLES]
     parser.add_argument("cases", nargs="*", choices=[*known, []], metavar="CASE", help=", ".join(known))  # [] is none

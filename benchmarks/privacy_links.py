@@ -1,9 +1,8 @@
 """The paper's hdb and house as a primary sees them: K links of every record, under noise or blurred places.
 
-Filters are sized by the paper's rule and held in rank form, where two integers stand for each of them. The paper's
-threshold for hdb, 0.01 degrees, makes all schools beyond 2 km look alike, which would flatter the noise; 0.1 is taken
-there. The tables are read where they lie, in ``FEDSIM_DATA`` (default ``data``); of the primary's records a
-sample is taken.
+Filters are sized by the paper's rule and stored in rank form, as two integers each. The paper's threshold for hdb, 0.01
+degrees, makes all schools beyond 2 km look alike, which would flatter the noise, so 0.1 is used there. The tables are
+read from ``FEDSIM_DATA`` (default ``data``); the primary's records are sampled.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ NAMES = ("hdb", "house")
 PLACE = ["lat", "lon"]
 THRESHOLDS = {"hdb": 0.1, "house": 0.01}
 K, MARGIN = 50, 0.2  # and the degrees by which the agreed range exceeds the places
-BATCH = 128  # smaller than the preset's: a sample has few steps else
+BATCH = 128  # smaller than the preset's: otherwise a sample would have few steps
 SUBKEYS = (bytes([1]) * 32, bytes([2]) * 32)
 
 
@@ -67,7 +66,7 @@ class RankPlaceEncoder:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Both tables, ready to link and to train; ``size`` is what the paper says of its filters."""
+    """Both tables, ready to link and to train; ``size`` holds the paper's filter settings."""
 
     primary: PrimaryData
     partners: Features
@@ -88,7 +87,7 @@ class Linked:
     encoder: RankPlaceEncoder
 
     def seen(self, sigma: float, draw: int = 0) -> PrimaryView:
-        """What the primary sees under this noise: one draw for every pair of filters, as the coordinator lays it."""
+        """Return what the primary sees with this noise: one draw per pair of filters, as the coordinator adds it."""
         train = self.case.split.train
         scale = fit_scale(self.distance[train])
         similarity = (-self.distance - scale.mean) / scale.deviation
@@ -99,7 +98,7 @@ class Linked:
 
 
 def read_case(name: str, records: int) -> Case:
-    """A sample of the primary's records, and all of the partner's."""
+    """Return a sample of the primary's records and all of the partner's."""
     found = load_dataset(name, DATA)
     flats = found.primary.frame
     rows = np.sort(np.random.default_rng(0).choice(len(flats), min(records, len(flats)), replace=False))
@@ -116,7 +115,7 @@ def read_case(name: str, records: int) -> Case:
 
 
 def linked(case: Case, epsilon_per_km: float | None = None) -> Linked:
-    """The K nearest partners by the paper's filters; both sides' places are blurred first where an epsilon is given."""
+    """Return the K nearest partners by the paper's filters; if an epsilon is given, both sides' places are blurred."""
     own, partners = (_blurred(places, epsilon_per_km, seed) for seed, places in enumerate(case.places))
     encoder = _encoder(case)
     codes = Codebook.of(RankHamming(), encoder.encode(own), encoder.encode(partners))
@@ -127,7 +126,7 @@ def linked(case: Case, epsilon_per_km: float | None = None) -> Linked:
 
 
 def rmse(case: Case, view: PrimaryView | None, epochs: int) -> float:
-    """The test error of a short training on what the primary sees; without a view it learns alone."""
+    """Return the test error of a short training on what the primary sees; without a view, it learns alone."""
     config = modern_preset(epochs=epochs, batch=BATCH) if view is not None else _alone(epochs)
     lists = [] if view is None else [SecondaryData(case.partners, view.partner, view.similarity)]
     return train(case.primary, lists, case.split, config).metrics["test"]["rmse"]

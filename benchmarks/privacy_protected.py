@@ -1,7 +1,7 @@
-"""Jobs on the paper's hdb and house with the preset and without, and what each side reads out of what crosses the cut.
+"""Jobs on the paper's hdb and house, with and without the preset, and what each side infers from what crosses the cut.
 
-The label is a class, price above the median or not. What is attacked is the mean of everything a row was sent over the
-whole run, under the noise that the parties lay.
+The label is a class, price above the median or not. The attacks use the mean of everything that was sent for a row over
+the whole run, with the noise that the parties add.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ linkage = {{ key = "linkage.key" }}
 
 
 def measured(name: str) -> Iterator[str]:
-    """One row of the table for the primary alone, and one for every job."""
+    """Yield one row of the table for the primary alone, and one for every job."""
     with TemporaryDirectory() as place:
         folder = Path(place)
         write_tables(name, folder)
@@ -76,7 +76,7 @@ def measured(name: str) -> Iterator[str]:
 
 
 def write_tables(name: str, folder: Path) -> None:
-    """Both tables, a sample of the primary's, with the price as two classes."""
+    """Write both tables, with a sample of the primary's records and the price as two classes."""
     found = load_dataset(name, DATA)
     homes, partner = found.primary.frame, found.secondaries[0].table
     dear = (pl.col(found.label) > pl.col(found.label).median()).cast(pl.Int8).alias("dear")

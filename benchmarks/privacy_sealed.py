@@ -1,12 +1,12 @@
-"""Sealed labels and the preset ``protected`` on five data sets: what is kept of the partner's features, what leaks.
+"""Sealed labels and the preset ``protected`` on five data sets: how much of the partner's gain remains, and what leaks.
 
-``fedsim lab bench privacy -- sealed preset`` trains what is missing and prints both tables. As trainings are many, they
-can run elsewhere: ``--plan FOLDER`` writes them, ``python -m fedsim_lab.worker_pool FOLDER/plan.json FOLDER RESULTS 12
-500`` runs them where torch, numpy and scikit-learn are installed, and ``--gather RESULTS`` collects and prints them.
+``fedsim lab bench privacy -- sealed preset`` trains what is missing and prints both tables. Because there are many
+trainings, they can run elsewhere: ``--plan FOLDER`` writes them, ``python -m fedsim_lab.worker_pool FOLDER/plan.json
+FOLDER RESULTS 12 500`` runs them where torch, NumPy and scikit-learn are installed, and ``--gather RESULTS`` collects
+and prints the results.
 
-Every split and seed is one file of two lists: the links of the plain metric and those of the preset, whose places are
-blurred and whose similarities have noise. Blur, noise and secret weights are drawn anew for every seed, as by
-another job.
+Every split and seed is one file with two lists: the links of the plain metric and the links of the preset, with blurred
+places and noisy similarities. Blur, noise and secret weights are drawn anew for every seed, as in a new job.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def places(self) -> bool:
-        """Whether places link; then the primary knows its own and would use them in any case."""
+        """Whether records are linked by places; if so, the primary knows its own and would use them in any case."""
         return self.inputs == "identifiers"
 
 
@@ -73,7 +73,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for; ``seeds`` by data set, a smaller training for tests."""
+    """The command-line options: ``seeds`` by data set, and smaller trainings for tests."""
 
     seeds: Mapping[str, int]
     records: int = 0
@@ -81,7 +81,7 @@ class Asked:
 
 
 def sealed_arrays(dataset: Dataset, part: Part, seed: int) -> SplitArrays:
-    """Return one split with both lists: of the plain metric, and of the preset."""
+    """Return one split with both lists: the plain metric's and the preset's."""
     cases = DatasetCases(dataset, LinkageOverrides(part.k))
     arrays, rng = cases.one(SPLIT, seed), np.random.default_rng([BLUR_SEED, seed])
     blurred = _blur(dataset, rng) if part.places else dataset
@@ -94,7 +94,7 @@ def sealed_arrays(dataset: Dataset, part: Part, seed: int) -> SplitArrays:
 
 
 def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
-    """Displace the places of both parties as a job does: equal places of a party alike."""
+    """Displace the places of both parties as a job does: equal places of a party move together."""
     mechanism, partner = PlanarLaplace(PRESET_EPSILON_PER_KM / 1000.0), dataset.secondaries[0]
 
     def move(table: PartyTable, columns: Sequence[str]) -> PartyTable:
@@ -108,7 +108,7 @@ def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
 
 
 def variants(part: Part) -> dict[str, SealedTerms]:
-    """Return what is trained under sealed labels, by its key."""
+    """Return what is trained under sealed labels, by key."""
     found = {}
     for embedding in EMBEDDINGS:
         for noise in (0.0, *NOISES):
@@ -139,7 +139,7 @@ def planned(part: Part, arrays: SplitArrays, epochs: int | None) -> Iterator[tup
 
 
 def work(asked: Asked) -> Iterator[tuple[SplitArrays, Rung]]:
-    """Yield all trainings, seed by seed and the longest first, so that a plan that is cut short has whole seeds."""
+    """Yield all trainings, seed by seed and the longest first, so that an interrupted plan has complete seeds."""
     for seed in range(max(asked.seeds.values())):
         for name, seeds in asked.seeds.items():
             if seed < seeds:
@@ -150,7 +150,7 @@ def work(asked: Asked) -> Iterator[tuple[SplitArrays, Rung]]:
 
 
 def save_plan(asked: Asked, known: ResultStore, folder: Path) -> None:
-    """Write the arrays and the plan of what is not among the results yet."""
+    """Write the arrays and the plan for trainings that have no results yet."""
     ensure_folder(folder)
     trainings, saved = [], set[str]()
     for arrays, rung in work(asked):
@@ -169,7 +169,7 @@ def save_plan(asked: Asked, known: ResultStore, folder: Path) -> None:
 
 
 def train_here(asked: Asked, results: ResultStore) -> None:
-    """Train in this process what is not among the results."""
+    """Run the trainings that have no results yet in this process."""
     for arrays, rung in work(asked):
         trainer = {"train_rung": train_sealed} if SEALED in arrays.about else {}
         train_missing([arrays], [rung], results, **trainer)
@@ -182,7 +182,7 @@ class Figures:
         self._lines = {(line["name"], line["settings"]["key"], line["seed"]): line for line in lines}
 
     def seeds(self, name: str, *keys: str) -> list[int]:
-        """Return the seeds of which all of these are stored."""
+        """Return the seeds for which all of these results are stored."""
         known = sorted({seed for each, _, seed in self._lines if each == name})
         return [seed for seed in known if all((name, key, seed) in self._lines for key in keys)]
 
@@ -191,12 +191,12 @@ class Figures:
         return np.array([self._lines[name, key, seed]["test"]["rmse"] for seed in self.seeds(name, key)])
 
     def gain(self, name: str, key: str) -> Floats:
-        """Return by how much the error is below the placebo's, seed by seed."""
+        """Return how much lower the error is than the placebo's, seed by seed."""
         seeds = self.seeds(name, key, PLACEBO)
         return np.array([self._error(name, PLACEBO, seed) - self._error(name, key, seed) for seed in seeds])
 
     def kept(self, name: str, key: str) -> str:
-        """Return the share of ordinary training's gain that is kept, of the seeds that have both."""
+        """Return the share of ordinary training's gain that is kept, over the seeds that have both."""
         seeds = self.seeds(name, key, PLACEBO, ORDINARY)
         if not seeds:
             return "-"
@@ -214,7 +214,7 @@ class Figures:
 
 
 def sealed_tables(figures: Figures) -> Iterator[str]:
-    """Yield the table of all embeddings, and that of noise drawn once, with what the audit's inversion recovers."""
+    """Yield the table of all embeddings and the table of noise drawn once, with what the audit's inversion recovers."""
     yield f"| | seeds | solo | placebo | ordinary | {' | '.join(EMBEDDINGS)} | kept: {' / '.join(EMBEDDINGS)} |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for name in PARTS:
@@ -234,7 +234,7 @@ def sealed_tables(figures: Figures) -> Iterator[str]:
 
 
 def preset_table(figures: Figures) -> Iterator[str]:
-    """Yield the table of the preset: errors, the gain over the placebo by seed, what is kept and what is inverted."""
+    """Yield the table of the preset: errors, the gain over the placebo, the share kept and the features recovered."""
     gains = "gain: ordinary / sealed / protected"
     yield f"| | seeds | placebo | ordinary | sealed | + links | + averages | protected | {gains} | kept | R2 |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
@@ -266,10 +266,10 @@ TABLES = {"sealed": sealed_tables, "preset": preset_table}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the cases ``sealed`` and ``preset``."""
-    seeds = "number of seeds, of all data sets or of one: 3 house=10; without a plain number only of those named"
+    seeds = "number of seeds, for all data sets or for one: 3 house=10; without a plain number, only the named ones run"
     parser.add_argument("--seeds", nargs="+", default=["3", "house=10"], metavar="N", help=seeds)
-    parser.add_argument("--records", type=int, default=0, help="at most so many primary records; default: all")
-    parser.add_argument("--epochs", type=int, help="of each training; default: those of the preset modern")
+    parser.add_argument("--records", type=int, default=0, help="maximum primary records; default: all")
+    parser.add_argument("--epochs", type=int, help="epochs of each training; default: as in the preset modern")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--plan", type=Path, metavar="FOLDER", help="write the trainings for another machine")
     parser.add_argument("--gather", type=Path, metavar="FOLDER", help="collect the results of another machine")

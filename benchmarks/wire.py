@@ -1,8 +1,8 @@
 """Measure the cost of communication: a tensor's round trip, processes, bytes, half precision, GPUs, many secondaries.
 
-Run it with ``fedsim lab bench wire``. Alternatives are measured in turn, in the same run on the same machine; a ratio
-is that of one turn, and the median of the ratios is shown, because other work on the machine slows single turns.
-Seconds of training are the best of all turns.
+Run it with ``fedsim lab bench wire``. Alternatives are measured in turn, in the same run on the same machine. Ratios
+are computed per turn, and their median is shown, because other work on the machine slows down single turns. Training
+times are the best of all turns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORMS, SEEDS = ("float32", "float16", "bfloat16", "int8"), (0, 1)
 
 
 def tensor() -> Iterator[str]:
-    """Round trips of one array by our conversation and by a bare stream."""
+    """Measure round trips of one array over our session and over a bare stream."""
     yield "| array | ours ms, median (best) | bare gRPC stream ms, median (best) | ratio | target |"
     yield "|---|---|---|---|---|"
     with TemporaryDirectory() as folder, both_ways(Path(folder)) as trips:
@@ -52,7 +52,7 @@ def tensor() -> Iterator[str]:
 
 
 def relay() -> Iterator[str]:
-    """Round trips of one array between two processes, directly and through a relay in a third."""
+    """Measure round trips of one array between two processes, directly and through a relay in a third."""
     yield "| array | direct ms, median (best) | relay ms, median (best) | ratio | direct MB/s | relay MB/s | target |"
     yield "|---|---|---|---|---|---|---|"
     with TemporaryDirectory() as folder, relayed(Path(folder)) as trips:
@@ -66,7 +66,7 @@ def relay() -> Iterator[str]:
 
 
 def trip_turns(trips: dict[str, RoundTrip], values: Array, count: int) -> list[dict[str, list[float]]]:
-    """Seconds of single round trips, all ways in every turn; the first turn warms up and is left out."""
+    """Return the seconds of single round trips, for all alternatives in every turn, without the warm-up turn."""
     for trip in trips.values():
         np.testing.assert_array_equal(trip(values), values)
     turns = [
@@ -86,7 +86,7 @@ def _middle(figures: list[float]) -> str:
 
 
 def training() -> Iterator[str]:
-    """An epoch of hdb over gRPC, through queues and on plain arrays, and the bytes of it."""
+    """Measure the time and bytes of an epoch of hdb over gRPC, through queues and on plain arrays."""
     yield "| preset | gRPC s | queues s | arrays s | gRPC / queues | gRPC / arrays | MB per epoch | K rows MB | less |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for preset in ("paper", "modern"):
@@ -102,7 +102,7 @@ def training() -> Iterator[str]:
 
 
 def training_turn(terms: Terms, turn: int) -> dict[str, Trained]:
-    """One run each way; those with messages must end with the very same metrics. Turns take turns."""
+    """Run every alternative once, in an order that changes by turn; those with messages must end with equal metrics."""
     with TemporaryDirectory() as name:
         apart, together = (write_hdb(Path(name) / folder, terms) for folder in ("apart", "together"))
         pairs = [("grpc", apart), ("queues", together)]
@@ -113,12 +113,12 @@ def training_turn(terms: Terms, turn: int) -> dict[str, Trained]:
 
 
 def rows_per_record(pairs: int, width: int) -> int:
-    """Bytes of an epoch that sends an activation row and a gradient row for every pair of record and partner."""
+    """Return the bytes of an epoch that sends an activation and a gradient row for every pair of record and partner."""
     return 2 * 4 * pairs * width
 
 
 def gpu() -> Iterator[str]:
-    """Epochs over gRPC with mutual TLS: the primary on a GPU, the secondary on the CPU."""
+    """Measure epochs over gRPC with mutual TLS: the primary on a GPU, the secondary on the CPU."""
     yield "| preset | s per epoch | MB per epoch | test RMSE after two epochs |\n|---|---|---|---|"
     for preset in ("paper", "modern"):
         found = over_grpc(Terms(preset, epochs=2, device="cuda"))
@@ -126,7 +126,7 @@ def gpu() -> Iterator[str]:
 
 
 def partners() -> Iterator[str]:
-    """Seconds and bytes of an epoch over gRPC by the number of secondaries, the primary on a GPU if there is one."""
+    """Measure an epoch over gRPC by the number of secondaries, with the primary on a GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     yield "| secondaries | s per epoch | per secondary | MB per epoch | per secondary |\n|---|---|---|---|---|"
     for count in PARTNERS:
@@ -141,7 +141,7 @@ def over_grpc(terms: Terms) -> Trained:
 
 
 def precision() -> Iterator[str]:
-    """Half precision on the wire: test error and bytes."""
+    """Measure the test error and bytes with half precision on the wire."""
     yield f"| wire | {' | '.join(f'test RMSE, seed {seed}' for seed in SEEDS)} | mean change | MB per epoch |"
     yield f"|---|{'---|' * len(SEEDS)}---|---|"
     exact: list[float] = []
@@ -160,7 +160,7 @@ def precision_run(terms: Terms) -> Trained:
 
 
 def median_ratio(turns: list[tuple[float, float]]) -> float:
-    """The median, over turns, of ours by the other's."""
+    """Return the median over turns of our time divided by the other's."""
     return median(ours / other for ours, other in turns)
 
 
@@ -176,7 +176,7 @@ CASES: dict[str, Callable[[], Iterator[str]]] = {
 
 @contextmanager
 def announced(case: str) -> Iterator[None]:
-    """A heading before, and the load of the machine after."""
+    """Print a heading before a case, and the load of the machine after it."""
     print(f"\n### {case}\n", flush=True)
     yield
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f}", flush=True)

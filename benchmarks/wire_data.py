@@ -1,8 +1,8 @@
 """The paper's hdb as a job of three parties in a folder: flats, schools, and a coordinator between them.
 
-Columns and K are those of ``experiments/hdb.toml``; the tables are read from the folder ``FEDSIM_DATA`` (default
-``data``). Locations are encoded as filters and linked without noise. Key and coordinator's secret are always the same,
-so that runs of one job in different folders train on the same numbers in the same order.
+Columns and K are taken from ``experiments/hdb.toml``; the tables are read from the folder ``FEDSIM_DATA`` (default
+``data``). Locations are encoded as filters and linked without noise. The key and the coordinator's secret are always
+the same, so that runs of one job in different folders train on the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -90,20 +90,20 @@ class Hdb:
         return cls(folder, read_job(folder / "job.toml"))
 
     def path(self, party: Party) -> Path:
-        """A party's own file."""
+        """Return the path of a party's file."""
         return self.folder / f"{party.name}.toml"
 
     def own(self, role: Role) -> PartyFile:
-        """The file of the one party with this role."""
+        """Return the file of the one party with this role."""
         return read_party_file(next(self.path(party) for party in self.job.parties if party.role is role))
 
     def kept(self, role: Role) -> Path:
-        """Where that party keeps what belongs to the job."""
+        """Return the folder in which that party stores its files of the job."""
         return run_path(self.job, self.own(role))
 
 
 def have_hdb() -> bool:
-    """Whether the real tables are here."""
+    """Return whether the real tables are available."""
     return (DATA / "hdb").is_dir()
 
 
@@ -135,7 +135,7 @@ def _job(outline: ExperimentConfig, terms: Terms) -> str:
 
 
 def _table(outline: ExperimentConfig, role: Role) -> str:
-    """The sections of a party that has data."""
+    """Return the sections of the file of a party that has data."""
     if role is Role.COORDINATOR:
         return ""
     part = outline.primary if role is Role.PRIMARY else outline.secondary

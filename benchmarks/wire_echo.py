@@ -1,8 +1,8 @@
-"""A peer in another process that sends every array back: in our conversation, and on a bare gRPC stream beside it.
+"""A peer in another process that echoes every array, both over our session and over a bare gRPC stream.
 
-Both use mutual TLS with the same certificates and gRPC options, and make NumPy arrays of the bytes at both ends. As a
-program it is that peer: it prints its two addresses and stays until its input is closed. With a relay as a third
-process it holds the conversation there, too.
+Both use mutual TLS with the same certificates and gRPC options, and convert the bytes to NumPy arrays at both ends. Run
+as a program, this module is that peer: it prints its two addresses and runs until its input is closed. If there is a
+relay in a third process, it also holds a session there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANYWHERE = "127.0.0.1:0"
 
 @contextmanager
 def relayed(folder: Path) -> Iterator[dict[str, RoundTrip]]:
-    """Round trips to one other process, directly and through a relay in a third."""
+    """Yield round trips to one other process, directly and through a relay in a third."""
     issue_certificates(folder, [ECHO, CALLER, HUB], datetime.now(UTC))
     files = ["--certificate", str(party_files(folder, HUB)[0]), "--ca", str(authority_files(folder)[0])]
     command = [sys.executable, "-m", "fedsim", "relay", *files, "--listen", ANYWHERE, "--json", "--quiet"]
@@ -65,7 +65,7 @@ def relayed(folder: Path) -> Iterator[dict[str, RoundTrip]]:
 
 @contextmanager
 def both_ways(folder: Path) -> Iterator[dict[str, RoundTrip]]:
-    """Round trips to one other process by either way, for as long as the block lasts."""
+    """Yield round trips to one other process, over our session and over a bare stream."""
     issue_certificates(folder, [ECHO, CALLER], datetime.now(UTC))
     command = [sys.executable, __file__, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:  # noqa: S603
@@ -142,7 +142,7 @@ def _echoed(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         yield np.frombuffer(request, np.float32).tobytes()
 
 
-_SERVERS: list[Any] = []  # a server that nobody holds is stopped
+_SERVERS: list[Any] = []  # keeps references, because an unreferenced server is stopped
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One training of hdb in three ways: processes over gRPC, threads of one process through queues, and plain arrays.
 
-Epochs only are timed, not the start. As a program it runs one way in a folder that ``wire_data`` has written, and
-prints what it found.
+Only epochs are timed, not the start. Run as a program, it trains in one of the ways in a folder that ``wire_data`` has
+written, and prints the result.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class Trained:
     seconds: list[float]
     test: dict[str, float]
     ledger: list[dict[str, Any]] = field(default_factory=list)
-    pairs: int = 0  # of training records and their partners, where the arrays are at hand
+    pairs: int = 0  # of training records and their partners, if the arrays are available
 
     @property
     def training_bytes(self) -> int:
-        """Bytes of everything said in training between primary and secondary."""
+        """The bytes of all training messages between primary and secondary."""
         return sum(entry["bytes"] for entry in self.ledger if entry["phase"] == "train")
 
 
 def run(way: str, hdb: Hdb) -> Trained:
-    """Train in a process of its own."""
+    """Train in a separate process."""
     command = [sys.executable, __file__, way, str(hdb.folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LONGEST)  # noqa: S603
     return Trained(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def over_grpc(hdb: Hdb) -> Trained:
-    """Three processes on this machine, with mutual TLS."""
+    """Train with three processes on this machine, with mutual TLS."""
     running = [subprocess.Popen(_command(hdb, party)) for party in hdb.job.parties]  # noqa: S603
     try:
         _wait(running)
@@ -74,28 +74,28 @@ def _command(hdb: Hdb, party: Party) -> list[str]:
 
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> None:
-    """Until all have left; the first that fails is a failure of all."""
+    """Wait until all processes have exited; raise an error as soon as one fails."""
     while None in (codes := [process.poll() for process in running]) or any(codes):
         if any(codes):
-            raise RuntimeError(f"the parties left with {codes}")
+            raise RuntimeError(f"the parties exited with {codes}")
         time.sleep(0.1)
 
 
 def through_queues(hdb: Hdb) -> Trained:
-    """The same parties as threads of this process."""
+    """Train with the same parties as threads of this process."""
     together = run_local(hdb.job, [hdb.own(party.role) for party in hdb.job.parties])
     return Trained(*_journal(hdb), [asdict(entry) for entry in together.ledger])
 
 
 def _journal(hdb: Hdb) -> tuple[list[float], dict[str, float]]:
-    """Seconds of every epoch, and test metrics, as the primary wrote them down."""
+    """Return the seconds of every epoch and the test metrics, as recorded by the primary."""
     lines = (hdb.kept(Role.PRIMARY) / "checkpoints" / "log.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines]
     return [event["seconds"] for event in events if event["event"] == "epoch"], events[-1]["metrics"]["test"]
 
 
 def on_arrays(hdb: Hdb) -> Trained:
-    """The bare training loop, on the links of an earlier run in this folder."""
+    """Run the bare training loop on the links of an earlier run in this folder."""
     torch.set_num_threads(hdb.job.training.threads)
     own = hdb.own(Role.PRIMARY)
     post = PartyContext(hdb.job, own, hdb.kept(Role.PRIMARY), ConnectionState(own.party, {}, {}), InProcessTransport())

@@ -1,7 +1,7 @@
 """Read the cells of a column as numbers, text, dates, categories or keys, and list the invalid cells.
 
-All parts of FedSim read the cells of tables here: a party's runtime raises the first fault, `fedsim check` lists all of
-them. A fault names rows, never their contents.
+All parts of FedSim read table cells through this module: a party's runtime raises the first fault, and `fedsim check`
+lists all of them. A fault names rows, never their contents.
 """
 
 import math
@@ -23,12 +23,12 @@ from fedsim.types import Floats, Integers
 
 DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 TEXT_DTYPES = (pl.String, pl.Categorical, pl.Enum, pl.Null)
-MAX_EXACT_INTEGER = 2**53  # from here on float64 loses whole numbers
+MAX_EXACT_INTEGER = 2**53  # above this, float64 cannot represent every whole number
 _MAX_KEY = 10**1000  # Python refuses to print numbers of thousands of digits
 _DATETIME = pl.Datetime("us")
-# [0-9], because \d takes the digits of every script.
+# [0-9], because \d matches the digits of every script.
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
-# The missing values of pandas, known by name because pandas need not be installed.
+# The missing values of pandas, matched by name because pandas may not be installed.
 _MISSING_TYPES = {"NAType", "NaTType"}
 
 
@@ -37,7 +37,7 @@ class CellType(StrEnum):
 
     NUMBER = "number"  # Float64
     TEXT = "text"  # String
-    DATE = "date"  # Datetime without a time zone, as the clock on the wall showed it
+    DATE = "date"  # Datetime without a time zone, in local time
     CATEGORY = "category"  # String; whole numbers without decimals
     KEY = "key"  # String that is only compared for equality: 1990, 1990.0 and "1990" are one key
 
@@ -46,7 +46,7 @@ FEATURE_TYPES = (CellType.NUMBER, CellType.CATEGORY, CellType.DATE)  # what a fe
 
 
 class FaultKind(StrEnum):
-    """What is wrong with a cell; also the code of the error."""
+    """What is wrong with a cell; the value is also the error code."""
 
     MISSING = "missing-cell"
     NOT_A_NUMBER = "not-a-number"
@@ -68,7 +68,7 @@ _FAULT_TEXTS = {
     FaultKind.NOT_FINITE: ("is not finite", "are not finite", "correct it or drop the record"),
     FaultKind.INEXACT: ("is 2**53 or more", "are 2**53 or more", "such numbers lose digits: compare them as text"),
     FaultKind.NOT_TEXT: ("is not text", "are not text", "convert the column to text, in the same way at every party"),
-    FaultKind.NOT_UNICODE: ("is not valid Unicode", "are not valid Unicode", "read the table in its true encoding"),
+    FaultKind.NOT_UNICODE: ("is not valid Unicode", "are not valid Unicode", "use the correct encoding of the table"),
     FaultKind.NOT_A_DATE: ("is not a date like 1984-07-31", "are not dates like 1984-07-31", "write year-month-day"),
     FaultKind.NOT_A_KEY: (
         "is neither text, whole number nor date",
@@ -88,7 +88,7 @@ _NEEDED = {
 
 @dataclass(frozen=True, eq=False)
 class CellFault:
-    """The cells of one column with the same fault; ``rows`` count from 0, ``held`` is the type of a wrong column."""
+    """The cells of a column that share a fault; ``rows`` are counted from 0, ``held`` is the type of a wrong column."""
 
     kind: FaultKind
     rows: Integers
@@ -97,18 +97,18 @@ class CellFault:
 
     @property
     def way_out(self) -> str:
-        """What the owner of the table can do."""
+        """How the owner of the table can fix it."""
         return _FAULT_TEXTS[self.kind][2]
 
     def describe(self, column: str, n_rows: int) -> str:
-        """Say how many of a column's cells are affected and where the first is, as `fedsim check` prints it."""
+        """Describe how many cells are affected and where the first one is, as `fedsim check` prints it."""
         if self.kind is FaultKind.WRONG_TYPE:
             return f"column '{column}' holds {self.held}; {_NEEDED[self.wanted]} needed"
         count, first = f"{len(self.rows):,} of {n_rows:,}", f"first in row {int(self.rows[0]) + 1:,}"
         return f"column '{column}': {count} {_FAULT_TEXTS[self.kind][1]}, {first}"
 
     def error(self, table: str, column: str) -> InputError:
-        """Return the error about the first such cell; rows count from 1, the header is not one of them."""
+        """Return the error for the first such cell; rows are counted from 1, without the header."""
         if self.kind is FaultKind.WRONG_TYPE:
             message = f"{table}: {self.describe(column, len(self.rows))}; {self.way_out}"
             return InputError(message, code=self.kind.value, table=table, column=column, held=self.held)
@@ -121,13 +121,13 @@ class CellFault:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The values of a column, null where a cell is missing or faulty, and its faults in the order of their rows."""
+    """The values of a column, null where a cell is missing or invalid, and its faults in row order."""
 
     values: pl.Series = field(repr=False)
     faults: tuple[CellFault, ...] = ()
 
     def require(self, table: str, *, allow_missing: bool = False) -> pl.Series:
-        """Return the values, or raise the first fault; ``table`` is the name in the error."""
+        """Return the values, or raise the first fault as an error that names ``table``."""
         for fault in self.faults:
             if not (allow_missing and fault.kind is FaultKind.MISSING):
                 raise fault.error(table, self.values.name)
@@ -135,7 +135,7 @@ class Cells:
 
 
 def read_cells(column: Any, wanted: CellType, *, name: str = "", parse: bool = True, exact: bool = False) -> Cells:
-    """Read a column of any library, or a list, as values of one type.
+    """Read a column from any library, or a list, as values of one type.
 
     Parameters
     ----------
@@ -144,9 +144,9 @@ def read_cells(column: Any, wanted: CellType, *, name: str = "", parse: bool = T
     wanted
         The type of the values.
     name
-        The column's name, where it has none itself.
+        The name of the column, if the object has none.
     parse
-        Whether cells may be text as in a CSV file: ``" 12.5"`` is a number then, and a blank cell is missing.
+        Whether cells may be text as in a CSV file; if so, ``" 12.5"`` is a number and a blank cell is missing.
     exact
         Whether whole numbers that float64 cannot hold are a fault.
 
@@ -167,7 +167,7 @@ def read_cells(column: Any, wanted: CellType, *, name: str = "", parse: bool = T
 
 
 def read_number_columns(frame: pl.DataFrame, columns: Sequence[str], table: str) -> Floats:
-    """Return some columns of a table as float64, shape (records, columns); every cell must be a number."""
+    """Return the given columns of a table as float64, shape (records, columns); every cell must be a number."""
     return np.column_stack([read_cells(frame[name], CellType.NUMBER).require(table).to_numpy() for name in columns])
 
 
@@ -192,7 +192,7 @@ def _read_numbers(cells: pl.Series, *, parse: bool, exact: bool) -> Cells:
 
 
 def _read_texts(cells: pl.Series, *, parse: bool) -> Cells:
-    if cells.dtype not in TEXT_DTYPES:  # numbers and dates too: two parties rarely print them alike
+    if cells.dtype not in TEXT_DTYPES:  # numbers and dates too: two parties rarely format them alike
         return _wrong_type(cells, CellType.TEXT)
     text = cells.cast(pl.String)
     missing = (strip_blanks(text) if parse else text).is_null()
@@ -217,7 +217,7 @@ def _read_dates(cells: pl.Series, *, parse: bool) -> Cells:
 
 
 def _parse_day_or_year(text: str) -> datetime | None:
-    """Return the moment, or the middle of a year that stands alone: where one table has days, another may have years.
+    """Return the date and time, or mid-year if the text is only a year: one table may have days, another only years.
 
     >>> _parse_day_or_year("2013")
     datetime.datetime(2013, 7, 2, 0, 0)
@@ -231,7 +231,7 @@ def _read_categories(cells: pl.Series) -> Cells:
     if cells.dtype.is_nested() or cells.dtype == pl.Binary:
         return _wrong_type(cells, CellType.CATEGORY)
     if cells.dtype.is_float():
-        # Whole numbers lose their decimals, because pandas turns 7 into 7.0 as soon as another row is empty.
+        # Drop the decimals of whole numbers, because pandas turns 7 into 7.0 as soon as any row is empty.
         values = cells.fill_nan(None)
         whole = values.is_finite() & (values == values.floor()) & (values.abs() < MAX_EXACT_INTEGER)
         integers = values.cast(pl.Int64, strict=False).cast(pl.String)
@@ -319,9 +319,9 @@ def _wrong_type(cells: pl.Series, wanted: CellType) -> Cells:
 
 
 def to_series(column: Any, name: str = "") -> pl.Series:
-    """Return a column as a polars series; one that holds Python objects of several types has the dtype Object.
+    """Return a column as a polars series; a column of Python objects of several types has the dtype Object.
 
-    Columns are carried over without pyarrow, which pandas users need not have.
+    The conversion does not use pyarrow, which pandas users may not have installed.
     """
     found = nw.from_native(column, pass_through=True, eager_only=True, allow_series=True)
     if isinstance(found, nw.Series):
@@ -363,7 +363,7 @@ def _from_objects(cells: list[Any], name: str) -> pl.Series:
 
 
 def strip_blanks(cells: pl.Series) -> pl.Series:
-    """Return text without blanks around it, null where only blanks stand; other columns as they are."""
+    """Strip surrounding whitespace from text, with null for blank cells; other columns are returned unchanged."""
     if cells.dtype not in TEXT_DTYPES:
         return cells
     bare = cells.cast(pl.String).str.strip_chars()
@@ -371,14 +371,14 @@ def strip_blanks(cells: pl.Series) -> pl.Series:
 
 
 def parse_iso_datetime(text: str) -> datetime | None:
-    """Return the moment of ``1984-07-31`` or ``1984-07-31T09:30``, as the clock on the wall showed it.
+    """Parse ``1984-07-31`` or ``1984-07-31T09:30`` as local time, ignoring any UTC offset.
 
     >>> [parse_iso_datetime(text) for text in ("1984-07-31 09:30:00+08:00", "84-07-31", "1984-02-30")]
     [datetime.datetime(1984, 7, 31, 9, 30), None, None]
     """
     if not _ISO_DATE.fullmatch(text):
         return None
-    # Where more follows the minutes than Python understands, the minutes count.
+    # If Python cannot parse what follows the minutes, ignore it.
     for part in (text, text[:16]):
         try:
             return datetime.fromisoformat(part).replace(tzinfo=None)

@@ -9,11 +9,11 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- SettingError       a parameter is outside its range (names parameter, value and range)
      +-- FingerprintError   two encoded tables were made with different schemas or keys
      +-- FileError          a file cannot be read or written
-     |    +-- KeyServerError  the server of a key does not answer now; the command line exits with 3
+     |    +-- KeyServerError  the key server is not responding; the command line exits with 3
      +-- DeviceError        the requested device is not available
      +-- PolicyError        a party's own rules or its owner's approval forbid the job
      +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
-     |    +-- AwayError     it is unavailable now and may return; the command line exits with 3
+     |    +-- AwayError     it is temporarily unavailable; the command line exits with 3
      +-- WireError          bytes from a peer break the protocol (names the message and the rule)
 """
 
@@ -30,7 +30,7 @@ class FedSimError(Exception):
     message
         One sentence for a person: the value seen, the rule it breaks, the way out.
     code
-        A short name of the kind of error for programs and tests, such as ``"k-too-large"``; wording may change, codes
+        A short name for the kind of error, for programs and tests, such as ``"k-too-large"``; wording may change, codes
         do not.
     **details
         The values behind the message, as attributes: ``error.limit``. Never a user's record.
@@ -70,7 +70,7 @@ class FileError(FedSimError):
 
 
 class KeyServerError(FileError):
-    """The server of a key, OpenBao or Vault, does not answer now; retrying later may succeed."""
+    """The key server, OpenBao or Vault, is not responding; retrying later may succeed."""
 
 
 class DeviceError(FedSimError):
@@ -86,7 +86,7 @@ class PeerError(FedSimError):
 
 
 class AwayError(PeerError):
-    """Another party is unavailable now; retrying later may succeed."""
+    """Another party is temporarily unavailable; retrying later may succeed."""
 
 
 class WireError(FedSimError):

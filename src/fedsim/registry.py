@@ -39,7 +39,7 @@ class Registry:
     Parameters
     ----------
     kind
-        What is chosen, as messages call it: ``"method"``, ``"metric"``.
+        What is chosen, as it appears in messages: ``"method"``, ``"metric"``.
 
     Examples
     --------
@@ -70,10 +70,10 @@ class Registry:
         in_jobs
             Whether a job file may name it; simulations and estimators can use every choice.
         **details
-            What is specific to this kind of choice, read with :meth:`detail`. A method may name its
-            ``secondary_network``: a function from the preset's local network to the one that secondaries run; with
-            ``trees`` the primary of a job combines its network with boosted trees; with ``party_dropout`` records can
-            be trained without some of the secondaries.
+            Properties specific to this kind of choice, read with :meth:`detail`. For a method,
+            ``secondary_network`` is a function from the preset's local network to the one that secondaries run;
+            ``trees`` means that the primary of a job combines its network with boosted trees; ``party_dropout`` means
+            that records can be trained without some of the secondaries.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -97,11 +97,11 @@ class Registry:
         return iter(self._choices)
 
     def names(self, *, in_jobs: bool = False) -> tuple[str, ...]:
-        """List the names of all choices, or only of those that a job may name."""
+        """Return the names of all choices, or only of those that a job may name."""
         return tuple(choice.name for choice in self._choices.values() if choice.in_jobs or not in_jobs)
 
     def summary(self, name: str) -> str:
-        """Return the line that describes a choice."""
+        """Return the one-line description of a choice."""
         return self._choices[name].summary
 
     def detail(self, name: str, key: str) -> Any:
@@ -228,7 +228,7 @@ ENCODINGS.register(
     summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
 )
 
-ENGINES = Registry("engine")  # where a linkage is searched
+ENGINES = Registry("engine")  # where a linkage search runs
 ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
 ENGINES.register(
     "ray", "fedsim.linkage.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
@@ -243,5 +243,5 @@ for _name, _path, _summary in (
 
 
 def setting_type(setting: Field[Any]) -> str:
-    """Return the name of the type of an encoding's setting; a deferred annotation is a name already."""
+    """Return the type name of an encoding's setting; a deferred annotation is already a name."""
     return setting.type.__name__ if isinstance(setting.type, type) else str(setting.type)

@@ -18,16 +18,16 @@ Floats32 = NDArray[np.float32]
 Integers32 = NDArray[np.int32]
 AnyArray = NDArray[Any]
 
-POSITION_DTYPE = np.dtype("<i4")  # of one axis of an encoded position, on every machine
+POSITION_DTYPE = np.dtype("<i4")  # one axis of an encoded position, the same on every machine
 
-# The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
+# The default number of partners per primary record in estimators, commands and new jobs.
 DEFAULT_K = 20
 TIE_WARNING_SHARE, SATURATION_WARNING_SHARE = 0.25, 0.05  # of the lists of a linkage
 
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """How long networks are trained: at most so many epochs, records per step, epochs without a better one."""
+    """How long networks are trained: maximum epochs, records per step, and epochs without improvement."""
 
     epochs: int
     batch: int
@@ -40,10 +40,10 @@ MIN_BATCH, MAX_BATCH = 32, 256
 
 
 def training_length(n_train: int) -> TrainingLength:
-    """Return how long networks are trained on so many records wherever a user does not say.
+    """Return the default training length for this many training records.
 
-    The batch is a power of two that gives at least ten steps per epoch, if there are enough records. Small tables need
-    many epochs to learn at all; large ones that stop improving early stop early.
+    The batch size is a power of two that allows at least ten steps per epoch, if there are enough records. Small tables
+    need many epochs to learn at all; training on large ones stops soon after it stops improving.
 
     >>> [training_length(n) for n in (70, 14_000)]
     [TrainingLength(epochs=100, batch=32, patience=20), TrainingLength(epochs=40, batch=256, patience=8)]
@@ -59,7 +59,7 @@ class EncodedTable:
     """Identifiers as the coordinator may see them: one packed bit filter per record.
 
     ``bits`` has one row per record and ``ceil(n_bits / 8)`` bytes (``numpy.packbits`` order, spare bits zero).
-    ``fingerprint`` stands for the schema and the key that made the filters; tables link only if theirs are equal.
+    ``fingerprint`` identifies the schema and key that produced the filters; tables link only if theirs are equal.
     """
 
     bits: Bits
@@ -86,12 +86,12 @@ SHOWN_RECORDS, SHOWN_PARTNERS = 5, 3  # of links in a notebook
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """For every primary record its K partners, nearest first (ties: lower candidate row first).
+    """The K partners of every primary record, nearest first (ties: lower candidate row first).
 
-    ``partner`` holds candidate row numbers, ``distance`` what the metric said, ``similarity`` the scaled, possibly
-    noisy value the networks see; all three have one row per primary record and K columns. ``next_distance`` is that of
-    the first candidate left out (infinite where none was), ``saturated`` the share of records whose K-th partner has
-    nothing in common with them any more, for the metrics where that is known.
+    ``partner`` holds candidate row numbers, ``distance`` the values of the metric, and ``similarity`` the scaled,
+    possibly noisy values that the networks see; all three have one row per primary record and K columns.
+    ``next_distance`` is the distance of the first candidate left out (infinite if there is none). ``saturated`` is the
+    share of records that have nothing in common with their K-th partner, for metrics where that is known.
     """
 
     partner: Integers
@@ -131,13 +131,13 @@ class Links:
     def to_polars(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
         """Return the links as a polars frame in long form, one row per record and partner, nearest first.
 
-        ``record`` and ``partner`` are row numbers, which count from zero.
+        ``record`` and ``partner`` are row numbers, counted from zero.
 
         Parameters
         ----------
         primary_ids, secondary_ids
-            Keys of the records, such as a column of each table, for the further columns ``record_id`` and
-            ``partner_id``: one per record of that table.
+            Keys of the records, such as a column of each table, for the additional columns ``record_id`` and
+            ``partner_id``: one key per record of that table.
 
         Examples
         --------
@@ -169,7 +169,7 @@ class Links:
         return import_module("pandas").DataFrame(columns)
 
     def plot(self, positions: Any = None) -> Any:
-        """Return charts of the links, which a notebook shows; ``save(path)`` writes them as an HTML page.
+        """Return charts of the links for display in a notebook; ``save(path)`` writes them as an HTML page.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the primary's records that train, validate and test; those without a label are predicted only."""
+    """Row numbers of the primary's training, validation and test records; unlabelled records are only predicted."""
 
     train: Integers
     validation: Integers
@@ -207,10 +207,10 @@ class Split:
 class PartnerEffect:
     """A partner record of an explained record.
 
-    ``partner`` is the row where all parties are in one process, elsewhere a number that means something only within
-    one answer. ``effect`` is by how much the prediction is greater than with an average partner record in its
-    place. ``weight`` is that of the weight gate, ``match`` the probability of the match gate that it is the
-    record's match; methods and lists without these gates have none.
+    ``partner`` is the row number if all parties are in one process, otherwise a number that is meaningful only within
+    one answer. ``effect`` is how much the prediction increases compared with an average partner record in its place.
+    ``weight`` comes from the weight gate, and ``match`` is the match gate's probability that this is the record's
+    match; both are None for methods and lists without these gates.
     """
 
     secondary: str
@@ -223,15 +223,15 @@ class PartnerEffect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one record is predicted as it is; ``str`` shows it.
+    """The explanation of one prediction; ``str`` formats it.
 
-    ``value`` is the predicted number, or the probability of the predicted class, in whose unit all effects are.
-    ``average`` is what it would be if every partner record were an average one: ``average`` and the effects of all
-    partner records add up to ``value``. ``without`` has, by secondary, what it would be without it: while it is away,
-    if ``away`` is true (the model was trained with party dropout), else if it had only average records. ``columns`` has
-    the record's own columns, the most important first: by how much ``value`` is greater than with the median of that
-    column, or its most frequent category, all else being equal. ``withheld`` are secondaries whose records a job keeps
-    out of explanations: they are nowhere in it, and in ``average`` they stay as they are.
+    ``value`` is the predicted number, or the probability of the predicted class; all effects have the same unit.
+    ``average`` is the prediction if every partner record were average: ``average`` and the effects of all partner
+    records add up to ``value``. ``without`` maps each secondary to the prediction without it: with the secondary
+    unavailable if ``away`` is true (the model was trained with party dropout), otherwise with only average records.
+    ``columns`` maps the record's own columns, the most important first, to how much ``value`` increases compared with
+    the median of that column, or its most frequent category, all else being equal. ``withheld`` lists the secondaries
+    whose records a job keeps out of explanations: they appear nowhere else, and ``average`` leaves them unchanged.
     """
 
     prediction: Any
@@ -251,7 +251,7 @@ class Explanation:
         return f"Explanation({value}{interval}, {len(self.partners)} partner records)"
 
     def plot(self, truth: Any = None) -> Any:
-        """Return a chart of how the partner records lead to the prediction, which a notebook shows.
+        """Return a chart of how the partner records lead to the prediction, for display in a notebook.
 
         Parameters
         ----------

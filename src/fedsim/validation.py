@@ -12,14 +12,14 @@ import numpy as np
 
 from fedsim.errors import SettingError
 
-# Twice what the paper's formula gives for its largest table; more is a mistake, and would fill the memory.
+# Twice what the paper's formula gives for its largest table; a larger value is a mistake and would exhaust memory.
 MAX_FILTER_BITS = 1 << 26
 # Sums and differences of a few such numbers are still finite.
 MAX_NUMBER = 1e300
 
 
 def validate_integer(value: Any, name: str, *, least: int | None = None, most: int | None = None) -> int:
-    """Return a whole number within limits; true, 1.0 and "1" are none.
+    """Return a whole number within limits; true, 1.0 and "1" are rejected.
 
     >>> validate_integer(np.int8(3), "k", least=1)
     3
@@ -45,7 +45,7 @@ def validate_number(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Return a finite number within limits, of which ``above`` and ``below`` are exclusive.
+    """Return a finite number within limits; ``above`` and ``below`` are exclusive.
 
     >>> validate_number(0.5, "share", above=0, most=1)
     0.5
@@ -78,7 +78,7 @@ def validate_share(**settings: Any) -> None:
 
 
 def validate_flag(value: Any, name: str) -> bool:
-    """Return a setting that is true or false."""
+    """Return a setting that must be true or false."""
     if not isinstance(value, bool):
         raise _error(name, value, "true or false", "invalid-type", {})
     return value
@@ -95,7 +95,7 @@ def validate_k(k: Any, n_candidates: int, holder: str) -> int:
 
 
 def validate_filter_bits(value: Any) -> int:
-    """Return the size of a filter: a multiple of 8, so that filters side by side fill whole bytes."""
+    """Return the size of a filter: a multiple of 8, so that concatenated filters fill whole bytes."""
     bits = validate_integer(value, "bits", least=8, most=MAX_FILTER_BITS)
     if bits % 8:
         message = f"bits={bits}; it must be a multiple of 8, such as {bits + -bits % 8}"
@@ -104,7 +104,7 @@ def validate_filter_bits(value: Any) -> int:
 
 
 def convert_scalars(part: Any) -> None:
-    """Replace NumPy scalars among a dataclass's settings by Python's own: a float32 would change results."""
+    """Replace NumPy scalars among a dataclass's settings with Python numbers: a float32 would change results."""
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
         plain = tuple(map(_to_python, value)) if isinstance(value, tuple) else _to_python(value)

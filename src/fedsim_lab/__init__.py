@@ -1,7 +1,7 @@
-"""Research: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
+"""Research code: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
 
-Importing this package registers the presets ``paper:house``, ``paper:taxi`` ... with the paper's sizes of each dataset,
-and the paper's ablations of FedSim.
+Importing this package registers the presets ``paper:house``, ``paper:taxi`` and so on, with the paper's network sizes
+for each dataset, and the paper's ablations of FedSim.
 """
 
 from fedsim.registry import FEDSIM_VARIANTS, PRESETS

@@ -1,4 +1,4 @@
-"""The paper's ablations of FedSim and its merge by a mean: gates that only experiments use.
+"""The paper's ablations of FedSim, and its merge gate that takes a mean: gates that only experiments use.
 
 Letters: B records of a batch, K partners of a list, R outputs per pair, T outputs of the task.
 """
@@ -33,7 +33,7 @@ class SimilarityAsWeight:
 
 
 class MeanSimilarity(nn.Module):
-    """The mean over the fields, a missing one counted as 0."""
+    """The mean over the fields; a missing field counts as 0."""
 
     def __init__(self, fields: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class PerceptronMerge:
 
 
 class PerceptronMergeNetwork(nn.Module):
-    """All weighted outputs side by side, then a perceptron."""
+    """All weighted outputs, concatenated, then a perceptron."""
 
     def __init__(self, shape: MergeShape, sizes: PerceptronMerge) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class MeanMergeNetwork(nn.Module):
         return self.task.score(mean)
 
 
-# Rungs name these variants of a preset's FedSim.
+# Rungs refer to these variants of a preset's FedSim by name.
 
 
 def without_weight(fedsim: FedSim) -> FedSim:

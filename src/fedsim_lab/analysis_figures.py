@@ -1,4 +1,4 @@
-"""Figures that explain results: Delta against the gain over Top1Sim, and what the gates learnt."""
+"""Figures that explain results: Delta versus the gain over Top1Sim, and what the gates learnt."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ DELTA_RUNGS = ["top1sim", "fedsim"]
 
 
 def delta_sheet(study: PaperStudy, bench: StudyContext) -> tuple[ResultSheet, tuple[Mapping[str, Any], ...]]:
-    """Delta beside the gain of every dataset of table 1, and how they go together; with the trainings behind it."""
+    """Return Delta and the gain for every dataset of table 1, their correlation, and the trainings behind them."""
     began = time.perf_counter()
     only = replace(
         study,
@@ -60,7 +60,7 @@ def delta_sheet(study: PaperStudy, bench: StudyContext) -> tuple[ResultSheet, tu
 
 
 def part_delta(part: StudyPart, data: Path | None) -> float:
-    """Delta over Top1Sim, every record counting once."""
+    """Return Delta over Top1Sim, counting every record once."""
     cases: DatasetCases = part_cases(part, data)
     links = cases.links[cases.taking_part[0].name]
     list_of = np.unique(cases.groups, return_inverse=True)[1]
@@ -69,14 +69,14 @@ def part_delta(part: StudyPart, data: Path | None) -> float:
 
 
 def relative_gain(rows: Sequence[StudyRow]) -> float:
-    """By which share FedSim is better than Top1Sim."""
+    """Return by which share FedSim is better than Top1Sim."""
     means = {row.method: row.mean for row in rows}
     better = means["Top1Sim"] - means["FedSim"] if rows[0].measure == "rmse" else means["FedSim"] - means["Top1Sim"]
     return better / means["Top1Sim"]
 
 
 def correlation_sentence(deltas: Sequence[float], gains: Sequence[float]) -> str:
-    """Both correlations in a sentence.
+    """Return both correlations as a sentence.
 
     >>> correlation_sentence([1.0, 2.0, 4.0], [0.1, 0.2, 0.4])
     'correlation of Delta with the gain over 3 datasets: 1.00 (Pearson), 1.00 (Spearman)'
@@ -118,7 +118,7 @@ EXPLAINED_RECORDS = 200
 
 @dataclass(frozen=True, eq=False)
 class GateInsight:
-    """The sheet with the neighbours' table, and what the pictures are drawn from."""
+    """The sheet with the table of neighbours, and the data for the figures."""
 
     sheet: ResultSheet
     curves: Sequence[WeightCurve]
@@ -126,7 +126,7 @@ class GateInsight:
 
 
 def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
-    """Train FedSim on generated firms and look into its gates."""
+    """Train FedSim on generated firms and inspect its gates."""
     began, firms = time.perf_counter(), generate_firms(np.random.default_rng(0))
     arrays = DatasetCases(firms.dataset()).one("random", 0)
     rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, rate=3e-3)
@@ -153,7 +153,7 @@ def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
 def _neighbour_table(
     arrays: SplitArrays, names: tuple[list[str], list[str]], curve: WeightCurve, match: Integers
 ) -> ResultTable:
-    """The partners of the first test record that is among them under another spelling."""
+    """Return the partners of the first test record whose match is listed under another spelling."""
     linked = arrays.secondaries[0]
     misspelt = (int(row) for row in arrays.split.test if linked.equal[linked.list_of[row]] < 0)
     row = next(row for row in misspelt if match[row] in linked.partner[linked.list_of[row]])

@@ -1,4 +1,4 @@
-"""One train/validation/test split as one compressed file, to train on another machine; needs torch and numpy only."""
+"""Store one train/validation/test split in a file, to train on another machine; requires only torch and NumPy."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from fedsim.types import Split
 
 
 def save_arrays(arrays: SplitArrays, path: Path) -> None:
-    """Write one compressed file, completely or not at all."""
+    """Write one compressed file atomically."""
     buffer, names = io.BytesIO(), json.dumps([linked.name for linked in arrays.secondaries])
     plain: dict[str, Any] = {"about": np.array(json.dumps(arrays.about)), "names": np.array(names), **arrays.named()}
     np.savez_compressed(buffer, **plain)
@@ -23,7 +23,7 @@ def save_arrays(arrays: SplitArrays, path: Path) -> None:
 
 
 def load_arrays(path: Path) -> SplitArrays:
-    """Read what :func:`save_arrays` wrote."""
+    """Read arrays written by :func:`save_arrays`."""
     with np.load(path, allow_pickle=False) as file:
         flat = {name: file[name] for name in file.files}
     secondaries = tuple(

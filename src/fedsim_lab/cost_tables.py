@@ -47,7 +47,7 @@ BASELINE_METHODS: dict[str, type[Exact] | type[FeatureSim] | type[AvgSim] | type
 
 
 def count_parameters(data: PaperData, config: Config, partners: int) -> int:
-    """Parameters of both parties' networks."""
+    """Return the number of parameters of both parties' networks."""
     own, theirs = (Features(np.zeros((1, columns), np.float32)) for columns in data.columns)
     branch = BranchShape(partners, (config.local.cut,), np.zeros((1, partners, 1)))
     primary = config.method.build(NetworkSpec(own, config.local, (branch,), Regression()))
@@ -56,7 +56,7 @@ def count_parameters(data: PaperData, config: Config, partners: int) -> int:
 
 
 def method_parameters(method: str, name: str) -> int:
-    """Of one method with the sizes of one data set.
+    """Return the number of parameters of one method with the sizes of one data set.
 
     >>> method_parameters("FedSim", "hdb")
     1869806
@@ -70,7 +70,7 @@ def method_parameters(method: str, name: str) -> int:
 
 
 def parameters_sheet() -> ResultSheet:
-    """Ours beside the paper's, with a mark where they are equal."""
+    """Return our numbers of parameters next to the paper's, marked where they are equal."""
     rows, equal = [], 0
     for method, counts in PAPER_PARAMETERS.items():
         ours = {name: method_parameters(method, name) for name in counts}
@@ -126,7 +126,7 @@ LARGE_BATCH = 4_096  # of the methods that take one partner at most
 
 
 def linkage_sheet(bench: StudyContext, records: int) -> ResultSheet:
-    """Minutes of linking every dataset that is here, in the clear and by the paper's filters."""
+    """Measure the linkage time of every available dataset, in the clear and with the paper's filters."""
     began, rows, notes = time.perf_counter(), [], []
     for name in TIMED_DATASETS:
         absent = missing_data_note(name, bench.data)
@@ -166,7 +166,7 @@ def _paper_minutes(name: str, paper: dict[str, dict[str, float]]) -> tuple[str, 
 
 
 def training_sheet(bench: StudyContext, records: int) -> ResultSheet:
-    """Seconds of an epoch with the paper's sizes, on made-up records; time does not depend on what they say."""
+    """Measure the time of an epoch with the paper's sizes; made-up records suffice, as content does not affect time."""
     began, rows = time.perf_counter(), []
     for word, papers in EPOCH_SECONDS.items():
         cells = (
@@ -189,14 +189,14 @@ def training_sheet(bench: StudyContext, records: int) -> ResultSheet:
 
 
 def _epoch_time_cell(word: str, name: str, paper: str, records: int, bench: StudyContext) -> str:
-    """Our seconds with the paper's in brackets."""
+    """Return our seconds, with the paper's in brackets."""
     seconds = _epoch_seconds(word, PAPER_DATA[name], name, LARGE_BATCH if word in AT_MOST_ONE_PARTNER else records)
     bench.report(f"{STUDY_RUNGS[word].name} on {name}: {seconds:.1f} s per epoch")
     return f"{seconds:.1f} ({paper})"
 
 
 def _epoch_seconds(word: str, data: PaperData, name: str, records: int) -> float:
-    """An epoch of the paper's training records, from the fastest of two shorter ones."""
+    """Return the seconds of an epoch on the paper's training records, from the faster of two shorter epochs."""
     rng = np.random.default_rng(0)
     candidates = min(data.records[1], 20_000)
     partner = rng.integers(0, candidates, (records + 64, 1 if word in AT_MOST_ONE_PARTNER else data.partners))

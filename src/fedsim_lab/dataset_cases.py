@@ -28,11 +28,11 @@ from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
 
 
 HAMMING = "hamming"
-FIXED_KEY = Key(bytes(range(32)))  # which key it is changes nothing that is measured
+FIXED_KEY = Key(bytes(range(32)))  # the choice of key does not affect any measurement
 
 
 def identifier_tables(dataset: Dataset, secondary: SecondaryTable) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Identifiers of both parties, under the primary's names."""
+    """Return the identifiers of both parties, under the primary's column names."""
     how = secondary.link
     named = dict(zip(how.secondary, how.primary, strict=True))
     ours = dataset.primary.frame.select(how.primary)
@@ -46,7 +46,7 @@ def identifier_tables(dataset: Dataset, secondary: SecondaryTable) -> tuple[pl.D
 def comparable_identifiers(
     ours: pl.DataFrame, theirs: pl.DataFrame, secondary: SecondaryTable, metric: str
 ) -> tuple[Any, Any, str]:
-    """Both sides and the metric's word; for ``hamming`` as the paper's filters, numbers in their rank form."""
+    """Return both sides and the metric's name; for ``hamming``, as the paper's filters, with numbers in rank form."""
     if metric != HAMMING:
         return ours, theirs, metric or secondary.link.metric
     filters = secondary.link.filters
@@ -87,7 +87,7 @@ NOISE_SEED = 77
 
 @dataclass(frozen=True)
 class LinkageOverrides:
-    """What differs from how the dataset is linked; ``tau`` or ``sigma`` put noise on similarities."""
+    """Overrides of how the dataset is linked; ``tau`` or ``sigma`` add noise to similarities."""
 
     k: int | None = None
     metric: str = ""
@@ -97,20 +97,20 @@ class LinkageOverrides:
 
 @dataclass(frozen=True, eq=False)
 class DatasetCases:
-    """The splits of a dataset; ``secondaries`` names those that take part, the first where nothing is said."""
+    """The splits of a dataset; ``secondaries`` names those that take part, by default the first."""
 
     dataset: Dataset
     linkage: LinkageOverrides = field(default_factory=LinkageOverrides)
     secondaries: Sequence[str] = ()
 
     def each(self, splits: Sequence[str], seeds: Sequence[int]) -> Iterator[SplitArrays]:
-        """Arrays of every split and seed."""
+        """Yield the arrays of every split and seed."""
         for kind in splits:
             for seed in seeds:
                 yield self.one(kind, seed)
 
     def one(self, kind: str, seed: int) -> SplitArrays:
-        """One split's arrays."""
+        """Return the arrays of one split."""
         rng = np.random.default_rng(seed)
         split = group_split(self.groups, rng) if kind == "group" else random_split(len(self.groups), rng)
         data = self.dataset
@@ -141,7 +141,7 @@ class DatasetCases:
 
     @cached_property
     def groups(self) -> Integers:
-        """A number per record, the same where all identifiers are compared as equal."""
+        """A group number per record; records whose identifiers all compare as equal share a group."""
         compared = [identifier_tables(self.dataset, secondary)[0] for secondary in self.taking_part]
         return group_matching_records([self._identifiers], compared)
 
@@ -156,7 +156,7 @@ class DatasetCases:
         return self.dataset.primary.frame.select(list(dict.fromkeys(named)))
 
     def _found(self, secondary: SecondaryTable) -> Links:
-        """Links of distinct identifiers; ``linked`` spreads them over the records."""
+        """Return the links of distinct identifiers; ``linked`` maps them to the records."""
         ours, theirs = identifier_tables(self.dataset, secondary)
         first = np.unique(self.groups, return_index=True)[1]
         k = min(self.linkage.k or secondary.link.k, len(theirs))
@@ -195,6 +195,6 @@ def _prepare_table(frame: pl.DataFrame, party: str, rows: Integers) -> Features:
 
 
 def _encode_labels(data: Dataset) -> NDArray[Any]:
-    """Numbers as they are learnt, classes as numbers from zero."""
+    """Return transformed numeric labels, or classes as numbers from zero."""
     labels = data.labels
     return np.unique(labels, return_inverse=True)[1] if data.about.task == "classification" else labels

@@ -1,4 +1,4 @@
-"""Experiment files (TOML): their settings, and the tables they name as a dataset."""
+"""Experiment files (TOML): their settings, and the dataset made of the tables they name."""
 
 import re
 import tomllib

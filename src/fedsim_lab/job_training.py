@@ -1,7 +1,7 @@
-"""The model of a job, trained from arrays as the job itself trains it; needs torch, numpy and scikit-learn.
+"""Train the model of a job from arrays, as the job itself trains it; requires torch, NumPy and scikit-learn.
 
-Metadata of the arrays say what else is known of the job: ``wire``, the number format at the cut, and
-``added_placebos``, how many placebo partners join the real one.
+The metadata of the arrays describe the job further: ``wire`` is the number format at the cut, and ``added_placebos``
+the number of placebo partners in addition to the real one.
 
 Letters: U rows, C width of the cut layer.
 """
@@ -45,7 +45,7 @@ EMBEDDING = "random"  # as ``fedsim init`` proposes
 
 
 def compact_lists(linked: LinkedSecondary) -> LinkedSecondary:
-    """Return the same secondary with every distinct list of partners once."""
+    """Return the same secondary with every distinct list of partners stored once."""
     n_lists, similarity = len(linked.partner), np.ascontiguousarray(linked.similarity)
     parts = [linked.partner.astype(np.int32), similarity.reshape(n_lists, -1).view(np.int32), linked.equal[:, None]]
     _, first, place = np.unique(np.hstack(parts), axis=0, return_index=True, return_inverse=True)
@@ -59,7 +59,7 @@ def compact_lists(linked: LinkedSecondary) -> LinkedSecondary:
 
 
 def add_placebos(arrays: SplitArrays) -> SplitArrays:
-    """Return the arrays with as many further partners as their metadata say, linked as the first secondary is.
+    """Return the arrays with the additional partners that their metadata require, linked like the first secondary.
 
     The placebos of a rung shuffle their rows.
     """
@@ -69,12 +69,12 @@ def add_placebos(arrays: SplitArrays) -> SplitArrays:
 
 
 def placebo_names(about: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the placebo partners that join."""
+    """Return the names of the added placebo partners."""
     return tuple(f"placebo-{place}" for place in range(1, about.get("added_placebos", 0) + 1))
 
 
 def train_job_part(rung: Rung, arrays: SplitArrays) -> RungOutcome:
-    """Train a rung; with the rounding of the job where something crosses the cut, trees with an embedding."""
+    """Train a rung: networks with the job's rounding at the cut, trees with an embedding."""
     if rung.method == BOOSTED_TREES and rung.inputs == "embedded":
         return _train_seeing_trees(rung, arrays)
     if arrays.about.get("wire") != "int8" or not rung.trains_network or rung.needs_no_partner:
@@ -89,9 +89,9 @@ def train_job_part(rung: Rung, arrays: SplitArrays) -> RungOutcome:
 def combine_job(
     arrays: SplitArrays, network: tuple[AnyArray, AnyArray], trees: Sequence[tuple[AnyArray, AnyArray]]
 ) -> RungOutcome:
-    """Return what a job predicts: its network averaged with the trees, or their mean, that validation records prefer.
+    """Return a job's predictions: its network averaged with the trees, or their mean, that do best on validation.
 
-    Predictions are numbers, of the test and of the validation records.
+    Predictions are numbers, for the test and the validation records.
     """
     labels = arrays.labels[arrays.split.validation]
     options = [*trees, tuple(np.mean(both, axis=0) for both in zip(*trees, strict=True))]

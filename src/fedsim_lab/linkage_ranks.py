@@ -1,4 +1,4 @@
-"""Rank of the true match: how far down a list of candidates a linkage puts the record that it should find."""
+"""The rank of the true match: how far down the list of candidates a linkage places the record that it should find."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def summarise_ranks(ranks: Integers, depths: Sequence[int] = (1, 5, 10, 50)) -> 
 
 
 def ranks_in_lists(partner: Integers, truth: Integers) -> Integers:
-    """Return the place of each query's match in its list, or 0 where the list does not have it.
+    """Return the position of each query's match in its list, or 0 if the list does not contain it.
 
     >>> ranks_in_lists(np.array([[4, 2], [3, 1]]), np.array([2, 5])).tolist()
     [2, 0]
@@ -64,7 +64,7 @@ def match_ranks(  # noqa: PLR0913
 ) -> tuple[Integers, Integers]:
     """Link two tables and rank each query's match, without noise and with noise on the similarities.
 
-    Noise reorders the K nearest candidates and cannot bring back a match that is not among them.
+    Noise reorders the K nearest candidates; it cannot recover a match that is not among them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Is the match gate as sure as it should be? Its probabilities against true matches, where these are known."""
+"""Calibration of the match gate: its probabilities compared with true matches, where these are known."""
 
 from dataclasses import dataclass
 
@@ -22,9 +22,9 @@ class ReliabilityBin:
 class MatchCalibration:
     """Reliability of the match gate.
 
-    ``error`` is the mean distance between probability and share of true matches over all pairs; ``matched`` and
+    ``error`` is the mean difference between probability and share of true matches over all pairs; ``matched`` and
     ``listed`` are the mean probability of a match and the true share of records whose match is in the list; ``right``
-    is the share of records with the right decision: the true match taken, or none where the list has none.
+    is the share of records with the right decision: the true match, or no match if the list contains none.
     """
 
     bins: tuple[ReliabilityBin, ...]
@@ -40,9 +40,9 @@ def calibrate_matches(matches: Matches, truth: Integers, n_bins: int = 10) -> Ma
     Parameters
     ----------
     matches
-        What the gate says of some records.
+        The gate's output for some records.
     truth
-        The row of each record's true match in the secondary, (n,), or -1 where it has none.
+        The row of each record's true match in the secondary, (n,), or -1 if it has none.
     n_bins
         Number of ranges of equal width.
 

@@ -1,4 +1,4 @@
-"""Filters with the sizes of the paper's formulas (appendix "Additional Background")."""
+"""Filters with sizes from the paper's formulas (appendix "Additional Background")."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,7 @@ from fedsim.validation import MAX_FILTER_BITS, validate_integer, validate_number
 
 
 def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) -> int:
-    """Return the filter size of the paper for a range of this width, before rounding to whole bytes.
+    """Return the paper's filter size for a range of this width, before rounding to whole bytes.
 
     >>> paper_bits(1.49385, 0.01, epsilon=0.03, delta=0.03)
     1164061
@@ -26,7 +26,7 @@ def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) 
 
 
 def paper_numeric_filter(low: float, high: float, threshold: float, *, epsilon: float, delta: float) -> NumericFilter:
-    """Return the numeric filter with the size of the paper, rounded up to whole bytes.
+    """Return the numeric filter with the paper's size, rounded up to whole bytes.
 
     A filter then has fewer than (1 - ``epsilon``) of the expected ones with probability below ``delta``. This epsilon
     is not a privacy budget, and the size is about a thousand times what finding neighbours needs.
@@ -45,7 +45,7 @@ def paper_numeric_filter(low: float, high: float, threshold: float, *, epsilon: 
 def paper_string_filter(
     *, edit_distance: int, hashes: int, collision: float, delta: float, mean_grams: float, q: int = 2
 ) -> StringFilter:
-    """Return the text filter with the size of the paper's code, rounded up to whole bytes.
+    """Return the text filter with the size from the paper's code, rounded up to whole bytes.
 
     Texts with ``mean_grams`` q-grams on average that are ``edit_distance`` apart then exceed the ``collision`` rate
     with probability below ``delta``.

@@ -1,7 +1,7 @@
 """Layer sizes and hyperparameters of the paper's eight data sets.
 
-The layer sizes reproduce the parameter counts of the paper's table to the last digit; no script of ``company`` is
-public, its sizes are the only ones of a wide grid that do.
+The layer sizes reproduce the parameter counts in the paper's table to the last digit. The script for ``company`` is not
+public; its sizes are the only ones in a wide grid that reproduce the counts.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from fedsim_lab.ablations import MeanMerge
 
 @dataclass(frozen=True)
 class PaperData:
-    """A data set of the paper by its sizes; columns do not count the identifiers."""
+    """The sizes of one of the paper's data sets; columns do not include the identifiers."""
 
     columns: tuple[int, int]  # primary, secondary
     records: tuple[int, int]  # primary, secondary
@@ -27,7 +27,7 @@ class PaperData:
 
     @property
     def preset(self) -> Preset:
-        """These sizes as a preset; other methods than FedSim take its local networks and optimiser."""
+        """Return these sizes as a preset; methods other than FedSim use its local networks and optimiser."""
         return Preset(
             self.config.local,
             self.config.optimiser,

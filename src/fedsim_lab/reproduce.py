@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by name."""
+"""Reproduce every table and figure of the paper by name."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ PLANNED = (*STUDIES, LEADERBOARD, ALL)  # the others train too little to distrib
 
 @dataclass(frozen=True)
 class ReproductionContext:
-    """Where studies are described and trained, and whether time is short."""
+    """Where studies are described and trained, and whether to use reduced settings (``--fast``)."""
 
     studies: Path
     bench: StudyContext
     fast: bool = False
 
     def study(self, name: str) -> PaperStudy:
-        """A study, shortened where time is."""
+        """Return a study, reduced with ``--fast``."""
         path = self.studies / f"{name}.toml"
         if not path.is_file():
             raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
@@ -46,7 +46,7 @@ class ReproductionContext:
         return found.shortened() if self.fast else found
 
     def ladders(self) -> list[LadderPart]:
-        """The ladders, shortened where time is."""
+        """Return the ladders, reduced with ``--fast``."""
         path = self.studies / f"{LEADERBOARD}.toml"
         if not path.is_file():
             raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
@@ -185,7 +185,7 @@ def _ladder_table(ladder: Mapping[str, Any]) -> ResultTable:
 
 
 def _ladder_chart(ladder: Mapping[str, Any]) -> ResultChart:
-    """The rungs of the last split, the harder one."""
+    """Return the chart of all rungs on the last split, the harder one."""
     split = ladder["rungs"][-1]["split"]
     rungs = [rung for rung in ladder["rungs"] if rung["split"] == split]
     means, deviations = (tuple(rung[name] for rung in rungs) for name in ("mean", "deviation"))

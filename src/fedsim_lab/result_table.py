@@ -32,7 +32,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class ChartSeries:
-    """One line of a chart: ours with its deviation at every place, and the paper's where it has one."""
+    """One line of a chart: our scores and deviations at every place, and the paper's if it has any."""
 
     name: str
     mean: tuple[float | None, ...]
@@ -42,7 +42,7 @@ class ChartSeries:
 
 @dataclass(frozen=True)
 class ResultChart:
-    """Series over places; ``axis`` says what the places are, ``measure`` what is counted upwards."""
+    """Series over places; ``axis`` is the label of the places, ``measure`` the label of the vertical axis."""
 
     title: str
     axis: str
@@ -118,7 +118,7 @@ def format_paper_score(figure: PaperFigure | None) -> str:
 
 
 def study_result_sheet(study: PaperStudy, found: StudyResult, seconds: float) -> ResultSheet:
-    """Tables and charts of a study, one of each per dataset."""
+    """Return the tables and charts of a study, one of each per dataset."""
     tables, charts = [], []
     for name in dict.fromkeys(row.dataset for row in found.rows):
         rows = [row for row in found.rows if row.dataset == name]
@@ -132,7 +132,7 @@ def study_result_sheet(study: PaperStudy, found: StudyResult, seconds: float) ->
 
 
 def run_facts(lines: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """Versions, hardware, seeds and time, of the trainings and of this run."""
+    """Return the versions, hardware, seeds and time of the trainings and of this run."""
     return {
         "fedsim": __version__,
         "python": platform.python_version(),
@@ -152,7 +152,7 @@ def _distinct_values(lines: Iterable[Mapping[str, Any]], name: str) -> list[str]
 
 
 def _study_table(dataset: str, rows: Sequence[StudyRow]) -> ResultTable:
-    """Methods down; ours and the paper's, for every value of what is varied."""
+    """Return a table with one row per method, and our and the paper's scores for every value of the varied setting."""
     values, methods = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("value", "method"))
     unit = next((row.unit for row in rows if row.unit), "")
     title = f"{dataset}: {rows[0].measure}" + (f", {unit}" if unit else "")
@@ -221,7 +221,7 @@ def _nan_to_none(value: float) -> float | None:
 
 
 def markdown_table(lines: list[dict[str, Any]], metric: str) -> str:
-    """Markdown: rungs down, splits across; the numbers are those of the test records.
+    """Return a Markdown table of test results with one row per rung and one column per split.
 
     >>> row = {"settings": {"name": "Solo"}, "split": "random", "unit": "S$", "test": {"rmse": 2.0}}
     >>> print(markdown_table([row, {**row, "test": {"rmse": 3.0}}], "rmse"))

@@ -1,7 +1,7 @@
 """Write a bill of materials of the installed product: every package it needs, by name, version and licence (CycloneDX).
 
-Only what the product requires is listed, not what tests and documentation need. The same environment gives the same
-bytes: there is no time in it, and its serial number is derived from its content.
+Only what the product requires is listed, not what tests and documentation need. The same environment produces the same
+bytes: there is no timestamp, and the serial number is derived from the content.
 """
 
 import json
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def bill_of_materials(product: str = PRODUCT) -> dict[str, Any]:
-    """Return the bill of an installed package and all it requires here, without optional parts.
+    """Return the bill of an installed package and everything it requires here, without optional dependencies.
 
     >>> bill = bill_of_materials()
     >>> bill["bomFormat"], bill["metadata"]["component"]["name"]

@@ -121,7 +121,7 @@ _PART_DOCUMENTATION: dict[str, JsonSchema] = {
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Skips titles made of field names: our titles say which values are valid."""
+    """Skips titles derived from field names: our titles describe the valid values."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -159,7 +159,7 @@ def write_schemas(folder: Path = SCHEMA_FOLDER) -> None:
 
 
 def _attribute_docstrings() -> dict[str, dict[str, str]]:
-    """Return the docstrings of the settings by model; pydantic could read them, too, but would do so in every start."""
+    """Return the docstrings of the settings by model; pydantic could read them, too, but on every start."""
     found: dict[str, dict[str, str]] = {}
     for module in (job, party_file):
         for model in ast.parse(inspect.getsource(module)).body:

@@ -1,7 +1,7 @@
 """Train under sealed labels on another machine: embed a partner's protected rows, attack them, and train on them.
 
-Needs torch, numpy and scikit-learn only. What is protected and how is part of a training's metadata, so that one file
-of arrays serves every embedding and noise. Letters: m records of the partner.
+Requires only torch, NumPy and scikit-learn. The protection is part of a training's metadata, so that one file of arrays
+can be used for every embedding and noise level. Letters: m records of the partner.
 """
 
 import json
@@ -19,8 +19,8 @@ from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.types import AnyArray, Floats32, Integers
 
-PROTECTION = "protection"  # the key of the metadata by which results are told apart
-SEALED = "sealed"  # the key that says that the protection is that of SealedTerms
+PROTECTION = "protection"  # the metadata key that distinguishes results
+SEALED = "sealed"  # the key that marks the protection as SealedTerms
 ATTACKED_ROWS, KNOWN_SHARE = 3_000, 0.05
 INVERSION = "inversion_r2"  # of a training's figures
 
@@ -38,8 +38,8 @@ class SealedTerms:
     links
         Whether records are linked by the protected list, the second of the arrays, instead of the first.
     exchange_of, average_of
-        Whether features are exchanged within the groups that the protected list names, or averaged over them, and the
-        least size of a group; 0 for neither.
+        The minimum size of the groups in the protected list within which features are exchanged, or over which they are
+        averaged; 0 for neither.
     """
 
     embedding: str = "random"
@@ -59,9 +59,9 @@ class SealedTerms:
 
 
 def protected_list(linked: LinkedSecondary, groups: Integers | None) -> LinkedSecondary:
-    """Return a list whose only feature is the group of neighbours of every row, if there are any groups.
+    """Return a list whose only feature is the group of neighbours of every row, if there are groups.
 
-    A group takes less space than the averages of all columns, and the file of arrays has these columns already.
+    A group takes less space than the averages of all columns, and the file of arrays already contains these columns.
     """
     numbers = np.zeros((len(linked.features), 0), np.float32)
     grouped = Features(numbers) if groups is None else Features(numbers, groups[:, None], (int(groups.max()) + 1,))
@@ -69,7 +69,7 @@ def protected_list(linked: LinkedSecondary, groups: Integers | None) -> LinkedSe
 
 
 def train_sealed(rung: Rung, arrays: SplitArrays) -> RungOutcome:
-    """Train on the embedding that a partner sends under the terms of the metadata, and invert that embedding."""
+    """Train on the embedding that a partner sends under the terms in the metadata, and invert that embedding."""
     terms, (plain, protected) = SealedTerms.of(arrays.about), arrays.secondaries
     source = RandomSource(arrays.about["seed"], plain.name)
     group = protected.features.codes[:, 0] if terms.exchange_of or terms.average_of else None
@@ -100,7 +100,7 @@ def _protected_features(
 
 
 def invert_sample(sent: Floats32, features: Features, linked: Integers, rng: np.random.Generator) -> float:
-    """Return the R2 of the audit's feature inversion on a sample of the linked rows, of which some are known."""
+    """Return the R2 of the audit's feature inversion on a sample of the linked rows, some of which are known."""
     rows = rng.permutation(linked)[:ATTACKED_ROWS]
     columns: AnyArray = features.numbers if features.numbers.shape[1] else features.codes  # as in the audit
     known = np.arange(max(20, round(KNOWN_SHARE * len(rows))))

@@ -36,7 +36,7 @@ PaperFigure = tuple[float, float]
 
 @dataclass(frozen=True)
 class FastStudy:
-    """What is smaller when time is short."""
+    """Reduced settings of a study for ``--fast``."""
 
     records: int = 0
     epochs: int | None = None
@@ -47,7 +47,7 @@ class FastStudy:
 
     @property
     def learning(self) -> dict[str, Any]:
-        """How every rung learns then."""
+        """The training settings of every rung with ``--fast``."""
         given = {"epochs": self.epochs, "batch": self.batch, "rate": self.rate}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -56,9 +56,9 @@ class FastStudy:
 class StudyPart:
     """One dataset of a study; ``label`` distinguishes parts that use the same dataset.
 
-    ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
-    ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone where
-    no value changes it.
+    ``vary`` names the setting that takes the ``values``; ``settings`` change single rungs by name, or all of them under
+    ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone if the
+    value does not affect it.
     """
 
     dataset: str
@@ -91,15 +91,15 @@ class StudyPart:
 
     @property
     def title(self) -> str:
-        """What its rows are called."""
+        """The title of its rows."""
         return f"{self.dataset}, {self.label}" if self.label else self.dataset
 
     def place(self, value: Any) -> str:
-        """What is trained where the varied setting has this value, for people."""
+        """Return a readable name for the part at this value of the varied setting."""
         return f"{self.title}, {self.vary} {value}" if self.vary else self.title
 
     def shortened(self) -> StudyPart:
-        """The same where time is short: fewer records, epochs, values and rungs, and larger steps."""
+        """Return the part reduced for ``--fast``: fewer records, epochs, values and rungs, and larger steps."""
         given = {"all": {}, **self.settings}
         settings = {word: {**changes, **self.fast.learning} for word, changes in given.items()}
         return replace(
@@ -111,7 +111,7 @@ class StudyPart:
         )
 
     def rungs_at(self, value: Any) -> list[Rung]:
-        """What is trained where the varied setting has this value."""
+        """Return the rungs to train at this value of the varied setting."""
         found = []
         for word in self.rungs:
             changes = {"preset": self.preset, **self.settings.get("all", {}), **self.settings.get(word, {})}
@@ -121,11 +121,11 @@ class StudyPart:
         return found
 
     def leaves(self, word: str) -> bool:
-        """Whether what is varied changes nothing for this rung."""
+        """Return whether the varied setting does not affect this rung."""
         return word in UNAFFECTED_RUNGS.get(self.vary, ())
 
     def in_paper(self, rung: Rung, value: Any) -> PaperFigure | None:
-        """The paper's figure for it, where it has one."""
+        """Return the paper's score for a rung at this value, if it has one."""
         figures = self.paper.get(f"{rung.name}, {value}", self.paper.get(rung.name))
         if figures is None:
             return None
@@ -135,7 +135,7 @@ class StudyPart:
 
 @dataclass(frozen=True)
 class PaperStudy:
-    """A table or figure: its place in the paper, what it is to show, and its parts."""
+    """A table or figure: its place in the paper, what it should show, and its parts."""
 
     name: str
     title: str
@@ -145,12 +145,12 @@ class PaperStudy:
     axis: str = ""
 
     def shortened(self) -> PaperStudy:
-        """The same where time is short."""
+        """Return the study reduced for ``--fast``."""
         return replace(self, parts=tuple(part.shortened() for part in self.parts))
 
 
 def read_study(path: Path) -> PaperStudy:
-    """The study of a TOML file; it is called like the file."""
+    """Read a study from a TOML file; its name is the name of the file."""
     words = read_experiment_toml(path)
     parts = tuple(_parse_part(part) for part in words.get("parts", []))
     if not parts:

@@ -42,7 +42,7 @@ from fedsim_lab.worker_pool import (
     run_plan,
 )
 
-# Train what a study asks for and gather its figures beside the paper's
+# Train what a study requires and collect its scores next to the paper's
 
 
 PERCENT_MEASURES = ("accuracy",)
@@ -53,7 +53,7 @@ HookFactory = Callable[[str], Sequence[Hook]]
 
 @dataclass(frozen=True)
 class StudyRow:
-    """One method on one dataset at one value of what is varied: our figures over the seeds, and the paper's."""
+    """One method on one dataset at one value of the varied setting: our scores over the seeds, and the paper's."""
 
     dataset: str
     value: Any
@@ -75,7 +75,7 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What came of a study: rows, and what differs from the paper in data."""
+    """The result of a study: rows, and how the data differs from the paper's."""
 
     rows: tuple[StudyRow, ...]
     notes: tuple[str, ...]
@@ -91,8 +91,8 @@ def no_hooks(_: str) -> Sequence[Hook]:
 class StudyContext:
     """The folders of datasets and results, the number of seeds, and what happens during and after each training.
 
-    ``workers`` is how many processes train at the same time. ``report`` is called with a line about every training when
-    it ends; ``hooks`` returns the hooks of a training by its name.
+    ``workers`` is the number of processes that train at the same time. ``report`` is called with a line about every
+    training when it ends; ``hooks`` returns the hooks of a training by its name.
     """
 
     data: Path | None
@@ -103,7 +103,7 @@ class StudyContext:
     workers: int = 1
 
     def reporter(self, place: str) -> MessageCallback:
-        """Return a function that reports a training after the name of its place in the study."""
+        """Return a function that reports a training, prefixed with its place in the study."""
         return lambda words: self.report(f"{place}, {words}")
 
     def trainer(self, place: str) -> RungTrainer:
@@ -112,13 +112,13 @@ class StudyContext:
 
 
 class NumberedTrainings:
-    """Trainings one after the other, each reported with its number, its place, and how many there are."""
+    """Sequential trainings, each reported with its number, the total and its place in the study."""
 
     def __init__(self, results: ResultStore, bench: StudyContext, total: int) -> None:
         self.results, self.bench, self.total, self.done = results, bench, total, 0
 
     def line(self, rung: Rung, arrays: SplitArrays, place: str) -> dict[str, Any]:
-        """Return the result of a training, which runs first if it is new."""
+        """Return the result of a training, running it first if it is new."""
         self.done += 1
         here = f"[{self.done} of {self.total}] {place}"
         train_missing([arrays], [rung], self.results, self.bench.reporter(here), self.bench.trainer(here))
@@ -149,14 +149,14 @@ def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
 
 
 def _count_study_trainings(part: StudyPart, bench: StudyContext) -> int:
-    """How many trainings a part has, where its data is there."""
+    """Return the number of trainings of a part, or 0 if its data is not available."""
     return (
         0 if missing_data_note(part.dataset, bench.data) else len(part.values or [None]) * len(part.rungs) * bench.seeds
     )
 
 
 def study_points(part: StudyPart, bench: StudyContext) -> Iterator[tuple[Any, list[Rung], Iterator[SplitArrays]]]:
-    """For every value of what is varied: the rungs, and the cases they are trained on."""
+    """Yield, for every value of the varied setting, the rungs and the cases they are trained on."""
     whole = None if part.vary == "noise" else part_cases(part, bench.data)
     for value in part.values or [None]:
         here = part_at_value(part, value)
@@ -165,26 +165,26 @@ def study_points(part: StudyPart, bench: StudyContext) -> Iterator[tuple[Any, li
 
 
 def part_at_value(part: StudyPart, value: Any) -> StudyPart:
-    """The part with what is varied at one value, where that is not a setting of the rungs."""
+    """Return the part at one value of the varied setting, if that is not a setting of the rungs."""
     if not part.vary or part.vary in RUNG_SETTINGS or value is None:
         return part
     return replace(part, **{part.vary: value})
 
 
 def part_cases(part: StudyPart, data: Path | None) -> DatasetCases:
-    """The cases of a part; K is the largest that any rung asks for."""
+    """Return the cases of a part; K is the largest value that any rung needs."""
     wanted = [part.k, *(part.values if part.vary == "k" else [])]
     k = max((number for number in wanted if number), default=None)
     return DatasetCases(part_dataset(part, data), LinkageOverrides(k, part.metric, part.tau), part.secondaries)
 
 
 def part_dataset(part: StudyPart, data: Path | None) -> Dataset:
-    """The dataset with as many primary records as the part asks for."""
+    """Return the dataset with as many primary records as the part specifies."""
     return load_sample(part.dataset, data, part.records, part.noise)
 
 
 def load_sample(name: str, data: Path | None, records: int, noise: float = 0.0) -> Dataset:
-    """A dataset with at most so many primary records (0: all), drawn the same way every time."""
+    """Return a dataset with at most ``records`` primary records (0 for all), drawn the same way every time."""
     whole = load_dataset(name, data, noise=noise)
     if not records or len(whole.primary) <= records:
         return whole
@@ -193,7 +193,7 @@ def load_sample(name: str, data: Path | None, records: int, noise: float = 0.0) 
 
 
 def missing_data_note(name: str, data: Path | None) -> str:
-    """Return what to download for a dataset, or an empty text where it is available."""
+    """Return what to download for a dataset, or an empty string if it is available."""
     here = next(each for each in find_datasets(data) if each.about.name == name)
     wanted = [file for file in here.missing if file.needed]
     if not wanted:
@@ -204,7 +204,7 @@ def missing_data_note(name: str, data: Path | None) -> str:
 
 
 def data_differences(part: StudyPart, dataset: Dataset) -> Iterator[str]:
-    """What is not as in the paper: numbers of records, and what is known about the files."""
+    """Yield the differences from the paper: numbers of records, and what is known about the files."""
     about, counts = dataset.about, (len(dataset.primary), len(dataset.secondaries[0].table))
     if about.scores and counts != about.records[:2]:
         ours, papers = (" and ".join(f"{count:,}" for count in each) for each in (counts, about.records[:2]))
@@ -238,7 +238,7 @@ def _study_row(part: StudyPart, value: Any, rung: Rung, lines: Sequence[Mapping[
 
 
 def _published_score(part: StudyPart, value: Any, rung: Rung) -> PaperFigure | None:
-    """What the paper has for a dataset where the study names nothing: at this value, or where none changes the rung."""
+    """Return the paper's score for a dataset if the study file has none: at this value, or if no value affects it."""
     known = {} if part.paper else SOURCES[part.dataset].about.scores
     as_in_paper = value is None or part.leaves(rung.key) or (part.vary, value) == ("split", PAPER_SPLIT)
     at_all_values = known.get(rung.name) if as_in_paper else None
@@ -246,12 +246,12 @@ def _published_score(part: StudyPart, value: Any, rung: Rung) -> PaperFigure | N
     return None if score is None else (score.mean, score.deviation)
 
 
-# The honest ladder on datasets, as a file says it
+# The ladder on datasets, as described in a file
 
 
 @dataclass(frozen=True)
 class FastLadder:
-    """What is smaller when time is short."""
+    """Reduced settings of a ladder for ``--fast``."""
 
     records: int = 0
     epochs: int | None = None
@@ -260,7 +260,7 @@ class FastLadder:
 
 @dataclass(frozen=True)
 class LadderPart:
-    """One dataset's ladder: who takes part, how many partners, how long networks train."""
+    """One dataset's ladder: the parties, the number of partners, and the training length."""
 
     dataset: str
     secondaries: list[str] = field(default_factory=list)
@@ -272,25 +272,25 @@ class LadderPart:
     fast: FastLadder = field(default_factory=FastLadder)
 
     def shortened(self) -> LadderPart:
-        """The same where time is short."""
+        """Return the ladder reduced for ``--fast``."""
         kept = {name: value for name, value in asdict(self.fast).items() if value}
         return replace(self, **kept)
 
     def rungs(self) -> list[Rung]:
-        """All that is trained: the ladder, and methods that plugins registered."""
+        """Return everything that is trained: the ladder, and methods registered by plugins."""
         known = {rung.method for rung in RUNGS}
         plugged = [name for name in METHODS.names(in_jobs=True) if name not in known]
         further = [Rung(name, f"{name} + own identifiers", name, inputs="identifiers") for name in plugged]
         return LadderTraining(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs([*RUNGS, *further])
 
     def cases(self, bench: StudyContext, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
-        """Every seed of every split."""
+        """Yield the arrays of every split and seed."""
         dataset = load_sample(self.dataset, bench.data, self.records)
         return DatasetCases(dataset, LinkageOverrides(k=self.k), self.secondaries).each(splits, range(bench.seeds))
 
 
 def read_ladders(path: Path) -> list[LadderPart]:
-    """The ladders of a TOML file."""
+    """Read the ladders from a TOML file."""
     found = [
         parse_section(
             LadderPart, {**words, "fast": parse_section(FastLadder, words.get("fast", {}), "parts.fast")}, "parts"
@@ -322,7 +322,7 @@ def train_ladders(parts: Sequence[LadderPart], bench: StudyContext) -> TrainedLa
             found.notes.append(absent)
             continue
         at = part.dataset
-        # No longer than a default job, with which the methods are compared.
+        # Train no longer than a default job, which the methods are compared with.
         train = partial(train_ladder, report=numbered.reporter(at), train_rung=numbered.trainer(at), lengthen=False)
         ladder = train(part.cases(bench), part.rungs(), results)
         found.ladders.append(ladder.to_dict())
@@ -335,7 +335,7 @@ def _count_ladder_trainings(part: LadderPart, bench: StudyContext) -> int:
 
 
 def contribution_line(ladder: Mapping[str, Any]) -> str:
-    """A ladder's sentence, beside the truth where its data were generated.
+    """Return a ladder's summary sentence, with the true contribution if the data was generated.
 
     >>> contribution_line({"job": "city", "worth": "The partner reduces the error by 18 x 1000 S$.", "truth": 19.71})
     'city: The partner reduces the error by 18 x 1000 S$. Known truth: 19.7.'
@@ -344,17 +344,17 @@ def contribution_line(ladder: Mapping[str, Any]) -> str:
     return f"{ladder['job']}: {ladder['worth']}{truth}"
 
 
-# Trainings of a study as files, for other processes of this machine or for a faster one, and what they brought back
+# Trainings of a study as files, for other processes on this machine or for a faster machine, and their results
 #
-# There ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` carries the plan out with torch, numpy
-# and, for boosted trees, scikit-learn; :func:`fedsim_lab.worker_pool.collect_results` takes the results over.
+# There, ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the plan with torch, NumPy and,
+# for boosted trees, scikit-learn; :func:`fedsim_lab.worker_pool.collect_results` collects the results.
 
 
 PlannedWork = tuple[SplitArrays, Sequence[Rung]]
 
 
 def study_work(study: PaperStudy, bench: StudyContext) -> Iterator[PlannedWork]:
-    """What a study trains, where its data is there."""
+    """Yield what a study trains, for the datasets that are available."""
     for part in study.parts:
         if not missing_data_note(part.dataset, bench.data):
             for _, rungs, cases in study_points(part, bench):
@@ -362,7 +362,7 @@ def study_work(study: PaperStudy, bench: StudyContext) -> Iterator[PlannedWork]:
 
 
 def ladder_work(parts: Iterable[LadderPart], bench: StudyContext) -> Iterator[PlannedWork]:
-    """What ladders train, but for what combines other trainings."""
+    """Yield what ladders train, except rungs that combine other trainings."""
     for part in parts:
         if not missing_data_note(part.dataset, bench.data):
             yield from ((arrays, trained_rungs(part.rungs())) for arrays in part.cases(bench))
@@ -374,7 +374,7 @@ def trained_rungs(rungs: Iterable[Rung]) -> list[Rung]:
 
 
 def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> int:
-    """Write arrays and plan of what is not among the results yet; gives the number of trainings."""
+    """Write the arrays and the plan for trainings without results; return the number of trainings."""
     ensure_folder(folder)
     orders: dict[str, PlannedTraining] = {}
     for arrays, rungs in work:
@@ -396,7 +396,7 @@ WORKERS_FOLDER = "workers"
 def train_side_by_side(
     work: Iterable[PlannedWork], results: ResultStore, workers: int, report: MessageCallback = log_line
 ) -> None:
-    """Train what is missing in several processes, and store it; what a run that was stopped has trained counts."""
+    """Train what is missing in several processes, and store it; results of an interrupted run are reused."""
     folder = results.folder / WORKERS_FOLDER
 
     def collect() -> None:

@@ -1,4 +1,4 @@
-"""Hyperparameter sweeps over a dataset of the lab, by the tuner of jobs."""
+"""Hyperparameter sweeps over a dataset of the lab, using the tuner of jobs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -38,14 +38,14 @@ class SweepSubject:
         check_choice(self.split, SPLITS, "split")
 
     def rung(self, setting: TuningSetting) -> Rung:
-        """What is trained at a setting."""
+        """Return the rung to train at a setting."""
         own = Rung(self.method, self.method, self.method, preset=self.preset, epochs=self.epochs)
         return replace(own, **{name: getattr(setting, name) for name in TRAINING_SETTINGS})
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetSubject:
-    """A sweep's subject with its data, as the tuner takes it."""
+    """A sweep's subject with its data, in the form that the tuner expects."""
 
     subject: SweepSubject
     bench: StudyContext

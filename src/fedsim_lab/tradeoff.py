@@ -50,7 +50,7 @@ class TradeoffPoint:
 def sweep_mechanism(
     job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: Callable[[str], None]
 ) -> list[TradeoffPoint]:
-    """Measure the attacker's gain and the model's quality under every setting of one mechanism, beginning with none."""
+    """Measure the attacker's gain and the model's quality at every setting of one mechanism, starting without it."""
     if sweep not in SWEEPS:
         message = f"sweep='{sweep}' is not a mechanism; choose from {', '.join(SWEEPS)}"
         raise SettingError(message, code="unknown-sweep", known=tuple(SWEEPS))
@@ -102,7 +102,7 @@ def _sweep_settings(
 
 
 def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:
-    """Return a self-contained HTML page about a sweep: quality over the gain of the attacker, a line per seed."""
+    """Return a self-contained HTML page about a sweep: quality versus the attacker's gain, one line per seed."""
     metric, qualities = points[0].metric, [point.quality for point in points]
     x, y = svg.x_scale(0.0, 1.0), svg.y_scale(*svg.nice_range(min(qualities), max(qualities)))
     parts = [svg.left_axis(y, f"validation {metric}"), svg.bottom_axis(x, "gain of the best attack")]

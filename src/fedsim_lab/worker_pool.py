@@ -1,12 +1,12 @@
-"""Train rungs on another machine, in one process or in several; needs torch and numpy only.
+"""Train rungs on another machine, in one or several processes; requires only torch and NumPy.
 
 ``python -m fedsim_lab.worker_pool RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of the
 folder ARRAYS, except those that are already among the results.
 
 ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the trainings of a plan in order and
-starts no more of them after SECONDS. Every worker has its own folder of results. Boosted trees, which need
-scikit-learn, come last; the processors that no worker uses begin with them at once (set ``OMP_NUM_THREADS=1``).
-Trainings under sealed labels, which are attacked as well, need scikit-learn, too.
+starts no more of them after SECONDS. Every worker has its own results folder. Boosted trees, which need scikit-learn,
+come last; processors that no worker uses start with them at once (set ``OMP_NUM_THREADS=1``). Trainings under sealed
+labels, which are also attacked, need scikit-learn, too.
 """
 
 import json
@@ -40,14 +40,14 @@ class PlannedTraining:
 
 
 def add_to_plan(trainings: Sequence[PlannedTraining], path: Path) -> None:
-    """Write a plan to a JSON file, after the trainings that are in it already."""
+    """Append trainings to the plan in a JSON file."""
     earlier = read_plan(path) if path.is_file() else []
     new = [training for training in trainings if training not in earlier]
     path.write_text(json.dumps([asdict(training) for training in (*earlier, *new)]))
 
 
 def read_plan(path: Path) -> list[PlannedTraining]:
-    """Read the plan that :func:`add_to_plan` wrote."""
+    """Read a plan written by :func:`add_to_plan`."""
     found = json.loads(path.read_text())
     return [PlannedTraining(**{**fields, "rung": _parse_rung(fields["rung"])}) for fields in found]
 
@@ -120,7 +120,7 @@ def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float, rep
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it has ended, however it ended; what is stored is complete."""
+    """End this process when its parent ends, for whatever reason; stored results are always complete."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""What runs inside NVFlare's own processes: a controller at the server and an executor at every site.
+"""Components that run inside NVFlare's own processes: a controller at the server and an executor at every site.
 
 This module travels with the job to servers that do not have FedSim installed, so it imports NVFlare only.
 """
@@ -32,11 +32,11 @@ EPOCHS_TAG = "epochs"
 SITE_COMMAND = [sys.executable, "-m", "fedsim_nvflare.site"]  # with the Python of the site's NVFlare
 FINISHED, FAILED = "finished", "failed"
 OTHERS_SECONDS = 15.0  # after one party failed, the others are notified by it and report soon
-HEARTBEAT_SECONDS = 120.0  # without a sign of life of a party's process
+HEARTBEAT_SECONDS = 120.0  # without a sign of life from a party's process
 
 
 class FedSimExecutor(ClientAPIExecutor):  # type: ignore[misc] # NVFlare has no types
-    """Runs one party of a job as a process of its own; a process that died is started again with the next task.
+    """Runs one party of a job in its own process; a process that died is restarted with the next task.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class FedSimController(Controller):  # type: ignore[misc] # NVFlare has no types
         """Do nothing: NVFlare stops the parties."""
 
     def process_result_of_unknown_task(self, *_: Any) -> None:
-        """Ignore the result of a party that was given up."""
+        """Ignore the result of a party that was abandoned."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run all parties, write their reports to ``fedsim.json`` in the folder of the run, and fail if one failed."""

@@ -1,4 +1,4 @@
-"""``FedSimRecipe``: a job as a recipe of NVFlare, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``."""
+"""``FedSimRecipe``: a job as an NVFlare recipe, for ``SimEnv``, ``PocEnv`` and ``ProdEnv``."""
 
 import json
 import re
@@ -33,17 +33,17 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
     job
         The job file.
     sites
-        The path of the party file by the name of the NVFlare site: a path on this machine in ``SimEnv`` and ``PocEnv``,
-        else a path at the site, where a relative path starts at the site's workspace.
+        Maps the name of each NVFlare site to the path of its party file: a path on this machine in ``SimEnv`` and
+        ``PocEnv``, otherwise a path at the site, relative to the site's workspace unless absolute.
     through_server
-        Whether the parties reach each other through NVFlare's server, for sites that can reach nothing else, with their
-        own mutual TLS. The host of the coordinator's and of the primary's address in the job is then the name of a
+        Whether the parties reach each other through NVFlare's server, with their own mutual TLS, for sites that can
+        reach nothing else. The host in the coordinator's and the primary's address in the job is then the name of a
         site, such as ``site-1:7411``.
     restarts
         How often the process of one site may die and be started again; it resumes from its last checkpoint.
     custom_code
         Whether the two small components of this package travel with the job as custom code (BYOC), so that the server
-        does not need FedSim. Without it, server and sites have it installed and list ``fedsim_nvflare`` in
+        does not need FedSim. Otherwise, the server and sites must have it installed and list ``fedsim_nvflare`` in
         ``class_allow_list``.
 
     Examples
@@ -121,8 +121,8 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
 def read_result(folder: str | PathLike[str]) -> dict[str, Any]:
     """Return the report of every party by its site, from the folder that ``run.get_result()`` returns.
 
-    Every report has a ``status``, ``"finished"`` or ``"failed"``, and the ``code`` of the error; that of the primary
-    has the ``metrics`` if its policy sets ``report_metrics``.
+    Every report has a ``status``, ``"finished"`` or ``"failed"``, and the ``code`` of the error; the primary's report
+    includes the ``metrics`` if its policy sets ``report_metrics``.
     """
     path = next(Path(folder).rglob(RESULT_FILE), None)
     if path is None:

@@ -1,6 +1,6 @@
 """The process that NVFlare starts at a site: one party (``python -m fedsim_nvflare.site JOB PARTY_FILE [PORTS]``).
 
-What the party prints goes to ``nvflare.log`` in its folder, because whoever submits a job can stream NVFlare's log of a
+The party's output goes to ``nvflare.log`` in its folder, because anyone who submits a job can stream NVFlare's log of a
 site. The server learns the code of a failure, not its message.
 """
 

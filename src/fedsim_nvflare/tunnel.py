@@ -1,4 +1,4 @@
-"""TCP connections between sites in messages of NVFlare, for sites that can reach NVFlare's server only.
+"""Tunnel TCP connections between sites through NVFlare messages, for sites that can only reach NVFlare's server.
 
 Runs in NVFlare's process at a site. Both ends of a connection are on loopback, and the parties speak mutual TLS through
 it, so that NVFlare's server relays ciphertext. This module imports NVFlare only, as ``components`` does.
@@ -31,7 +31,7 @@ OPEN, DATA, CLOSE = "open", "data", "close"
 class Tunnel:
     """Opens a loopback port for every peer site, and forwards what peers send to the party's port.
 
-    A chunk is sent when the one before it has been written at the other end, which keeps the order and bounds memory.
+    A chunk is sent when the previous one has been written at the other end, which preserves order and bounds memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Attacks on one's own linkage and model, each by one adversary with only what that adversary sees."""
+"""Attacks on your own linkage and model; each uses only what one adversary sees."""
 
 from typing import TYPE_CHECKING
 
@@ -70,4 +70,4 @@ _HOMES = {
     ],
     "similarity_attacks": ["Codebook", "PrimaryView", "distance_attack", "greedy_attack", "likelihood_attack"],
 }
-__getattr__ = lazy_exports(__name__, _HOMES)  # a report names attacks without what they need to run
+__getattr__ = lazy_exports(__name__, _HOMES)  # a report names attacks without importing what they need to run

@@ -41,9 +41,9 @@ class Eavesdropper:
     Parameters
     ----------
     party
-        The secondary that does the work.
+        The secondary that the calls are forwarded to.
     first_step
-        The first step to record; gradients at the beginning of training are long but say little.
+        The first step to record; gradients at the beginning of training are long but reveal little.
     """
 
     party: Secondary
@@ -68,7 +68,7 @@ class Eavesdropper:
 
 
 def mean_by_row(rows: Integers, values: Floats) -> tuple[Integers, Floats]:
-    """Return the distinct rows and their mean values: fresh noise averages out over the steps of a row.
+    """Return the distinct rows and their mean values; fresh noise averages out over the steps of a row.
 
     >>> [part.tolist() for part in mean_by_row(np.array([4, 2, 4]), np.array([[1.0], [5.0], [3.0]]))]
     [[2, 4], [[5.0], [2.0]]]
@@ -82,7 +82,7 @@ def mean_by_row(rows: Integers, values: Floats) -> tuple[Integers, Floats]:
 
 
 def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Floats:
-    """Return the mean label of the records that list each row, (n, K) and (n,) -> (n_rows,); NaN where none does.
+    """Return the mean label of the records that list each row, (n, K) and (n,) -> (n_rows,); NaN if none does.
 
     This is what a secondary can learn about labels when records share its rows.
 
@@ -99,7 +99,7 @@ def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Float
 
 # Label inference from gradients (Li et al. 2021, "Label leakage and protection"). The gradient of a row is long where
 # the model was wrong, and its direction depends on the class. A row that several records share gets the sum of their
-# gradients; mean_label_by_row says what can be inferred then.
+# gradients; mean_label_by_row computes what can be inferred in that case.
 
 
 @timed
@@ -113,7 +113,7 @@ def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> Attac
     labels
         The true label of every row, of two classes, (U,).
     rng
-        Random generator of the interval.
+        Random generator for the interval.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rn
     known
         Rows whose labels the secondary knows; one is enough.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
 
     Returns
     -------
@@ -176,15 +176,15 @@ def _label_finding(attack: str, score: finding.IntervalEstimate, targets: int, k
     return AttackFinding(attack, AttackKind.GRADIENTS, adversary, measure, score, 0.5, targets, knew)
 
 
-# Model completion (Fu et al. 2022): the secondary trains a head of its own on its part of the model. Joint training
-# gives away only the difference to the same attack on its raw features.
+# Model completion (Fu et al. 2022): the secondary trains its own head on its part of the model. What joint training
+# leaks is only the difference from the same attack on its raw features.
 
 
 @timed
 def completion_attack(
     activations: Floats, features: Floats, labels: AnyArray, known: Integers, *, rng: Generator
 ) -> AttackFinding:
-    """Learn labels from the secondary's own activations on the ``known`` rows, and guess all others.
+    """Learn labels from the secondary's own activations on the ``known`` rows, and guess the labels of all other rows.
 
     Parameters
     ----------
@@ -195,9 +195,9 @@ def completion_attack(
     labels
         The true label of every row, of two classes, (U,).
     known
-        Rows whose labels the secondary knows; at least three of either class.
+        Rows whose labels the secondary knows; at least three of each class.
     rng
-        Random generator of the models and the interval.
+        Random generator for the models and the interval.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def completion_attack(
     """
     positive, known = finding.rarer_class_mask(labels), rng.permutation(np.unique(known))
     if min(positive[known].sum(), (~positive[known]).sum()) < FOLDS:
-        message = f"model completion needs at least {FOLDS} known rows of either class; let it know more rows"
+        message = f"model completion needs at least {FOLDS} known rows of each class; let it know more rows"
         raise InputError(message, code="too-few-known", limit=FOLDS)
     rest = np.setdiff1d(np.arange(len(positive)), known)
     guesses = []
@@ -224,7 +224,7 @@ def completion_attack(
 
 @timed
 def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
-    """Learn features from activations on the ``known`` rows, and guess all others.
+    """Learn features from activations on the ``known`` rows, and guess the features of all other rows.
 
     Averaging activations over several answers first makes the attack stronger against fresh noise.
 
@@ -237,7 +237,7 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
     known
         Rows whose features the primary knows; at least six, but not all.
     rng
-        Random generator of the models and the interval.
+        Random generator for the models and the interval.
 
     Returns
     -------
@@ -270,7 +270,7 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
 
 
 def mean_r2(guess: Floats, truth: Floats) -> float:
-    """Return the mean R2 of the features that vary, none below 0 (the score of guessing the mean).
+    """Return the mean R2 of the features that vary, each at least 0 (the score of guessing the mean).
 
     >>> mean_r2(np.array([[1.0, 9.0], [3.0, 0.0]]), np.array([[1.0, 5.0], [3.0, 6.0]]))
     0.5
@@ -286,7 +286,7 @@ def mean_r2(guess: Floats, truth: Floats) -> float:
 
 def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any]:
     """Return a linear model, nearest neighbours and a small network, all on standardised columns."""
-    neighbours = max(1, min(5, n_known // 3))  # no more than a fold has rows
+    neighbours = max(1, min(5, n_known // 3))  # no more than the rows of a fold
     models: list[Any]
     if classes:
         models = [linear_model.LogisticRegression(max_iter=5_000), neighbors.KNeighborsClassifier(neighbours)]
@@ -303,7 +303,7 @@ def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any
 
 
 def fit_best(models: Sequence[Any], rows: AnyArray, wanted: AnyArray, score: ScoreFunction) -> Any:
-    """Return the model with the best cross-validated score, fitted on all rows; a single column is passed flat."""
+    """Return the model with the best cross-validated score, fitted on all rows; a single column is flattened."""
     if wanted.ndim == 2 and wanted.shape[1] == 1:
         wanted = wanted[:, 0]
     classes = wanted.ndim == 1 and wanted.dtype.kind in "biu"

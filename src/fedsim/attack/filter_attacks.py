@@ -1,4 +1,4 @@
-"""Attacks of the coordinator on encoded identifiers: frequency analysis, graph matching and bit order.
+"""Attacks by the coordinator on encoded identifiers: frequency analysis, graph matching and bit order.
 
 Letters: n records (filters), D distinct filters, V names of a public list, N bits, G q-grams, A columns.
 """
@@ -33,12 +33,12 @@ MIN_ONES = 3  # records that have a bit
 MIN_FILL = 0.5  # share of ones in a window
 MIN_CHAIN_LENGTH = 16
 MAX_BITS = 16_384
-MAX_SAMPLE_RECORDS = 5_000  # to find neighbouring bits; all records are placed then
+MAX_SAMPLE_RECORDS = 5_000  # to find neighbouring bits; all records are then placed
 GramFunction = Callable[[str], set[str]]
 
 
 def gram_matrix(names: Sequence[str], grams: GramFunction) -> Floats:
-    """Return a matrix with one row per name and one column per q-gram; one where the name has it.
+    """Return a 0/1 matrix with one row per name and one column per q-gram.
 
     >>> gram_matrix(["ab", "b"], lambda name: set(name)).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
@@ -53,8 +53,9 @@ def gram_matrix(names: Sequence[str], grams: GramFunction) -> Floats:
 
 # The frequency attack (after Christen et al., PAKDD 2017). Equal names have equal filters, so the most common filter is
 # probably the most common name of a public list. From a few such pairs the attacker learns which bits each q-gram sets,
-# names more filters with that, learns from all of them, and so on. It needs names that repeat: a salt, or several
-# fields in one filter, prevents that. Flipping 5 % of the bits does not; 10 % stop this (simple) way to find copies.
+# uses that to name more filters, learns from all of them, and so on. The attack needs repeated names, which a salt or
+# several fields in one filter prevent. Flipping 5 % of the bits does not stop it; flipping 10 % defeats this (simple)
+# way of finding copies.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,9 +81,9 @@ class NameList:
 def frequency_attack(
     filters: Bits, public: NameList, truth: Integers, *, flip_probability: float = 0.0
 ) -> AttackFinding:
-    """Name every record's filter by the frequencies and q-grams of a public list of names.
+    """Assign a name to every record's filter, using the frequencies and q-grams of a public list of names.
 
-    Where bits were flipped at random, filters as similar as two copies of one name count as equal.
+    If bits were flipped at random, filters as similar as two copies of one name count as equal.
 
     Parameters
     ----------
@@ -103,7 +104,8 @@ def frequency_attack(
     n_filters, n_names = len(filters), len(public.names)
     if n_filters != len(truth) or n_names != len(public.count) or n_names < 2:
         counts = f"{n_filters} filters, {len(truth)} true names, {n_names} names and {len(public.count)} counts"
-        raise InputError(f"{counts}; pass as many of each, and a list of at least two names", code="shape-mismatch")
+        rule = "pass one true name per filter, one count per name, and at least two names"
+        raise InputError(f"{counts}; {rule}", code="shape-mismatch")
     if n_filters * n_names > MAX_PAIRS:
         message = f"{n_filters} filters and {n_names} names make more than {MAX_PAIRS} pairs; sample some"
         raise SettingError(message, code="too-many-pairs", limit=MAX_PAIRS)
@@ -141,17 +143,17 @@ class _FrequencyMatcher:
         return cls(ones - ones.mean(axis=0), grams - grams.mean(axis=0), frequency, order)
 
     def match(self, seeds: int) -> tuple[Integers, float]:
-        """Return a name for every filter (-1 where none is left), and how well the names explain the bits.
+        """Return a name for every filter (-1 if none is left), and how well the names explain the bits.
 
-        The ``seeds`` most common filters are named by frequency alone, then more and more by bits and frequency.
+        The ``seeds`` most common filters are named by frequency alone, and then more and more by bits and frequency.
         """
         known, gain = min(seeds, len(self.commonest), len(self.grams)), self.frequency
         while True:
             rows = self.commonest[:known]
             row, name = optimize.linear_sum_assignment(gain[rows], maximize=True)
             row = rows[row]
-            # Ridge regression on the pairs so far says which bits a q-gram sets; it tolerates wrong pairs. The likeness
-            # (D, V) correlates every filter with the bits that every name should have.
+            # Ridge regression on the pairs so far estimates which bits a q-gram sets; it tolerates wrong pairs. The
+            # likeness (D, V) correlates every filter with the bits that every name should have.
             pairs = self.grams[name]
             weights = pairs.T @ np.linalg.solve(pairs @ pairs.T + RIDGE * np.eye(len(pairs)), self.bits[row])  # (G, N)
             expected = self.grams @ weights  # (V, N)
@@ -192,12 +194,12 @@ def _cluster_copies(filters: Bits, flip: float) -> tuple[Floats, Integers]:
     return total / np.bincount(kind)[:, None], kind.astype(np.int64)
 
 
-# Graph matching (after Vidanage et al., CIKM 2020). If an encoding keeps similarities, the graph of similar filters
-# looks like the graph of similar names. Every record is described by its similarities and those of its neighbours,
+# Graph matching (after Vidanage et al., CIKM 2020). If an encoding preserves similarities, the graph of similar filters
+# looks like the graph of similar names. Every record is described by its similarities and its neighbours' similarities,
 # descriptions are paired, and the pairing is improved by comparing all edges (FAQ, Vogelstein et al. 2015). Records
 # that only one side has weaken the attack but do not stop it: with a quarter of them it still named 60 to 80 % of
-# generated firms. The cost grows with the cube of the records; a real attacker would match part by part, so that the
-# limit on their number here does not protect.
+# generated firms. The cost grows with the cube of the number of records; a real attacker would match part by part, so
+# the limit on records here is not a protection.
 
 
 def filter_similarity(filters: Bits) -> Floats:
@@ -251,7 +253,7 @@ def graph_attack(encoded: Floats, plain: Floats, truth: Integers, *, seeds: Inte
 
 
 def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Integers) -> Integers:
-    """Return the name of every filter, by descriptors first and then by edges; -1 where no name is left."""
+    """Return the name of every filter, matched by descriptors first and then by edges; -1 if no name is left."""
     size = max(len(encoded), len(plain))
     left, right = _pad_square(_match_quantiles(encoded, plain), size), _pad_square(plain, size)
     filters, names = _node_descriptors(encoded, plain), _node_descriptors(plain, plain)
@@ -264,7 +266,7 @@ def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Intege
     cost[known, truth[known]] = -1.0
     start = np.zeros((size, size))
     start[optimize.linear_sum_assignment(cost)] = 1.0
-    # Nothing is drawn with a given start, but scipy would use its global generator otherwise.
+    # With a given start nothing is drawn, but SciPy would otherwise use its global generator.
     rng = np.random.default_rng(0)
     options = {"maximize": True, "P0": (start + 1.0 / size) / 2.0, "maxiter": FAQ_ROUNDS, "rng": rng}
     guess = optimize.quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
@@ -279,14 +281,14 @@ def _dice(table: Floats) -> Floats:
 
 
 def _match_quantiles(encoded: Floats, plain: Floats) -> Floats:
-    """Map similarities of filters to those of names with the same rank, since collisions shift all of them alike."""
+    """Map filter similarities to the name similarities of equal rank, because collisions shift all of them alike."""
     shares = np.linspace(0, 1, 1_001)
     seen, wanted = (np.quantile(side[~np.eye(len(side), dtype=bool)], shares) for side in (encoded, plain))
     return np.asarray(np.interp(encoded, seen, wanted))
 
 
 def _node_descriptors(similarity: Floats, plain: Floats) -> Floats:
-    """Describe every record by its sorted similarities and those of its neighbours, whatever the order of records."""
+    """Describe every record by its own and its neighbours' sorted similarities, independent of the record order."""
     own = _match_quantiles(similarity, plain)
     np.fill_diagonal(own, np.nan)
     nearest = np.argsort(-np.nan_to_num(own, nan=-1.0), axis=1)[:, :N_NEIGHBOURS]
@@ -304,8 +306,8 @@ def _pad_square(matrix: Floats, size: int) -> Floats:
 
 # The order attack on FEDERAL filters needs no key and no other party, only the bits of one table. Bits with close
 # pivots are ones in the same records. Each bit is tied to the few bits with which it most often shares ones; the ties
-# of one field form a chain, and the way along it is the order of the pivots. The place of a record is where its ones
-# are. Shuffling, folding and a secret order of bits change nothing; random flips are corrected for.
+# of one field form a chain, which follows the order of the pivots. A record's place on the chain is where its ones are.
+# Shuffling, folding and a secret order of bits do not help against it; random flips are corrected for.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -316,9 +318,9 @@ class BitChain:
     place: Floats
 
     def densest_windows(self, ones: Flags, flip_probability: float) -> tuple[Floats, Floats]:
-        """Return the place of the window with most ones of each record, and their number, (n, N) -> (n,) and (n,).
+        """Return the place of each record's window with the most ones, and their number, (n, N) -> (n,) and (n,).
 
-        A window is as long as the median number of ones of a record.
+        The length of a window is the median number of ones per record.
         """
         clean = (ones[:, self.bits].astype(np.float32) - flip_probability) / (1.0 - 2.0 * flip_probability)
         total = clean.sum(axis=1)
@@ -335,8 +337,8 @@ class BitChain:
 def find_bit_chains(ones: Flags, fields: int, *, flip_probability: float = 0.0) -> list[BitChain]:
     """Find one chain of neighbouring bits per field, (n, N) -> ``fields`` chains or fewer.
 
-    The number of ties per bit decides whether chains break or merge; the one whose chains explain most ones is taken,
-    which the attacker can compute as well.
+    The number of ties per bit decides whether chains break or merge; we use the number whose chains explain the most
+    ones, which the attacker can compute as well.
     """
     likeness = _bit_similarity(ones.astype(np.float32), flip_probability)
     attempts, explained = [], []
@@ -364,12 +366,12 @@ def order_attack(
     filters
         The filter of every record, (n, bytes).
     truth
-        The true numbers of every record, (n, A); except for the known rows, they only say which chain is which
-        column, and give the score.
+        The true numbers of every record, (n, A); except for the known rows, they are only used to assign chains to
+        columns and to compute the score.
     known
-        Rows whose numbers the coordinator knows, which turn order into numbers.
+        Rows whose numbers the coordinator knows; they turn the order into numbers.
     rng
-        Random generator of the sample of records and the interval.
+        Random generator for the sample of records and the interval.
     flip_probability
         Probability with which the encoding flipped each bit; at least 0 and below 0.5.
 
@@ -405,7 +407,7 @@ def order_attack(
 
 @timed
 def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Generator) -> AttackFinding:
-    """Read encoded positions like a map without names: turn and stretch it until the known records fit.
+    """Treat encoded positions as an unlabelled map, and rotate and scale it until the known records fit.
 
     Parameters
     ----------
@@ -416,12 +418,12 @@ def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Genera
     known
         Rows whose numbers the coordinator happens to know.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
 
     Returns
     -------
     AttackFinding
-        Its score is the mean rank correlation of the guessed with the true numbers.
+        Its score is the mean rank correlation between guessed and true numbers.
     """
     centred = positions - positions.mean(axis=0)
     axes = np.linalg.svd(centred, full_matrices=False)[2][: truth.shape[1]]  # a patch of the globe is nearly flat
@@ -464,7 +466,7 @@ def _bit_similarity(ones: Floats32, flip: float) -> Floats32:
 
 
 def _tie_graph(likeness: Floats32, n_ties: int) -> csr_array:
-    """Return the strongest ties of every bit as lengths: the less similar, the longer."""
+    """Return the strongest ties of every bit as lengths; less similar bits are further apart."""
     n_bits = len(likeness)
     nearest = np.argpartition(-likeness, min(n_ties, n_bits - 1), axis=1)[:, :n_ties]
     strength = np.take_along_axis(likeness, nearest, axis=1)
@@ -472,11 +474,11 @@ def _tie_graph(likeness: Floats32, n_ties: int) -> csr_array:
     real = strength.ravel() > 0
     length = 1.0 - strength.ravel()[real] + 1e-6
     ties = csr_array((length, (row[real], nearest.ravel()[real])), shape=(n_bits, n_bits))
-    return ties.minimum(ties.T)  # only mutual ties: a single false one would be a short cut
+    return ties.minimum(ties.T)  # only mutual ties: a single false one would be a shortcut
 
 
 def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
-    """Order a chain: the bit farthest from any bit is an end, and the distances from it are the places."""
+    """Order a chain: the bit farthest from an arbitrary bit is an end, and distances from it are the places."""
     part = ties[bits][:, bits]
     end = int(np.argmax(csgraph.dijkstra(part, directed=False, indices=0)))
     place = np.asarray(csgraph.dijkstra(part, directed=False, indices=end))
@@ -485,7 +487,7 @@ def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
 
 
 def mean_rank_correlation(places: list[Floats], truth: Floats) -> float:
-    """Return the mean rank correlation of each column of the truth with the places that were found for it."""
+    """Return the mean, over the true columns, of the rank correlation with the places found for each column."""
     return float(np.mean([rank_correlation(place, column) for place, column in zip(places, truth.T, strict=True)]))
 
 

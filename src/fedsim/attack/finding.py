@@ -18,7 +18,7 @@ RESAMPLES = 200
 CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
-# Figures of attacks that ask again.
+# Figures of attacks that repeat requests.
 REPETITIONS, SCORE_ONCE, JOBS_ALLOWED = "repetitions", "score without repetition", "jobs that the policy allows"
 Arguments = ParamSpec("Arguments")
 
@@ -39,7 +39,7 @@ class Victim(Enum):
 
 
 class AttackKind(Enum):
-    """The kind of an attack; programs decide by it, never by the wording of a finding."""
+    """The kind of an attack; programs must use it instead of the wording of a finding."""
 
     GREEDY = "greedy"
     DISTANCES = "distances"
@@ -59,7 +59,7 @@ class AttackKind(Enum):
 
     @property
     def secret(self) -> str:
-        """An id of what is learned; attacks on one secret compete, and a protection must stop all of them."""
+        """An id for what is learnt; attacks on one secret compete, and a protection must stop all of them."""
         kinds = AttackKind
         shared = {kinds.LIKELIHOOD: kinds.GREEDY, kinds.COMPLETION: kinds.GRADIENTS}
         return shared.get(self, self).value
@@ -92,7 +92,7 @@ class AttackFinding:
     measure
         What ``score`` is: a share of targets, an AUC or an R2.
     score
-        The success of the adversary with its interval.
+        The adversary's success, with its interval.
     blind
         The score of guessing without having seen anything.
     targets
@@ -100,7 +100,7 @@ class AttackFinding:
     knew
         What the adversary knows.
     figures
-        Further numbers by name.
+        Additional figures, by name.
     seconds
         The time the attack took; ignored when findings are compared.
 
@@ -130,7 +130,7 @@ class AttackFinding:
 
 
 def timed(attack: Callable[Arguments, AttackFinding]) -> Callable[Arguments, AttackFinding]:
-    """Measure the time of an attack and put it into its finding."""
+    """Measure the time of an attack and record it in the finding."""
 
     @wraps(attack)
     def measured(*arguments: Arguments.args, **settings: Arguments.kwargs) -> AttackFinding:
@@ -159,7 +159,7 @@ def binomial_estimate(hits: int, trials: int, level: float = CONFIDENCE_LEVEL) -
 def bootstrap_estimate(
     statistic: Callable[[Integers], float], n_rows: int, rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> IntervalEstimate:
-    """Return a statistic of rows with its percentile interval over resampled rows.
+    """Return a statistic of some rows with its percentile bootstrap interval.
 
     >>> values = np.arange(100.0)
     >>> print(bootstrap_estimate(lambda rows: float(values[rows].mean()), 100, np.random.default_rng(0)))
@@ -173,7 +173,7 @@ def bootstrap_estimate(
 
 
 def sample_targets(candidates: AnyArray, most: int | None, rng: np.random.Generator) -> Integers:
-    """Return up to ``most`` of the candidates in ascending order; all of them without a limit."""
+    """Return up to ``most`` of the candidates in ascending order, or all of them without a limit."""
     chosen = candidates if most is None or most >= len(candidates) else rng.choice(candidates, most, replace=False)
     return np.sort(np.asarray(chosen, dtype=np.int64))
 
@@ -187,7 +187,8 @@ def roc_auc(score: Floats, positive: Flags) -> float:
     n_positive = int(positive.sum())
     if n_positive in (0, len(positive)):
         return 0.5
-    # Mann and Whitney's count; scikit-learn checks its input 20 times as long, and intervals ask hundreds of times.
+    # The Mann-Whitney statistic; scikit-learn's input checks take 20 times as long, and an interval needs hundreds of
+    # evaluations.
     above = rankdata(score)[positive].sum() - n_positive * (n_positive + 1) / 2
     return float(above / (n_positive * (len(positive) - n_positive)))
 
@@ -198,7 +199,7 @@ def auc_estimate(score: Floats, positive: Flags, rng: np.random.Generator) -> In
 
 
 def rarer_class_mask(labels: AnyArray) -> Flags:
-    """Return True for the rarer of two classes.
+    """Return a mask of the rarer of two classes.
 
     >>> rarer_class_mask(np.array([3, 3, 7])).tolist()
     [False, False, True]

@@ -1,4 +1,4 @@
-"""Attacks that locate the secondary's records: from the link graph, its consistency, multilateration, and a grid.
+"""Attacks that locate the secondary's records: by link graph, consistency, multilateration and grid search.
 
 Letters: n own records, K partners of each, J listed partners, L links.
 """
@@ -24,7 +24,7 @@ from fedsim.types import Floats, Integers, Scale
 
 CENTROID_ROUNDS = 30  # until the robust centroid no longer moves
 CONSISTENCY_ROUNDS = 150
-CONSISTENCY_STEP = 0.5  # of the way to where a list would be right
+CONSISTENCY_STEP = 0.5  # of the distance to where a list would be correct
 DESCENT_ROUNDS = 60  # half of them are enough for the Beijing listings
 LINE_ROUNDS = 40
 PRIOR_DEVIATION = 0.5  # of a partner from the centre of its records, relative to their root mean square distance
@@ -52,7 +52,7 @@ class TrueLocations:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocationGuesses:
-    """The guesses of an attack: a place in degrees for each of these partner rows."""
+    """The guesses of an attack: a place in degrees for each partner row."""
 
     attack: str
     knew: str
@@ -61,7 +61,7 @@ class LocationGuesses:
 
 
 def location_finding(guesses: LocationGuesses, truth: TrueLocations, own: Floats, rng: Generator) -> AttackFinding:
-    """Evaluate guesses; blind guessing names the centre of the primary's own records for every target."""
+    """Evaluate guesses; blind guessing uses the centre of the primary's own records for every target."""
     target = truth.places[guesses.row]
     error = great_circle_metres(guesses.places, target)
     blind = great_circle_metres(np.broadcast_to(mean_place(own), target.shape), target)
@@ -85,9 +85,9 @@ def location_finding(guesses: LocationGuesses, truth: TrueLocations, own: Floats
     return AttackFinding(guesses.attack, kind, who, measure, score, luck, len(error), guesses.knew, figures)
 
 
-# The link-graph attack uses no similarity: that a partner is among the top K says where it is. The primary takes the
-# centre of its own records that list a partner. Noise on the similarities does not help. Lists in the order of the true
-# distances give away the rank as well, and random links only require a more robust centre.
+# The link-graph attack uses no similarities: being among the top K already reveals where a partner is. The primary
+# takes the centre of its own records that list a partner. Noise on the similarities does not help. Lists in the order
+# of the true distances also reveal the rank, and random links only require a more robust centre.
 
 
 def centroids(named: LinksByPartner, own: Floats) -> Floats:
@@ -107,7 +107,7 @@ def ranked_centroids(named: LinksByPartner, own: Floats) -> Floats:
 
 
 def robust_centroids(named: LinksByPartner, own: Floats) -> Floats:
-    """Return a centre for lists with dummy links: records far from most others have hardly any weight."""
+    """Return a centre for lists with dummy links: records far from most others have hardly any weight in it."""
     places = own[named.record]
     points = np.column_stack([named.medians(column) for column in places.T])
     for _ in range(CENTROID_ROUNDS):
@@ -142,13 +142,13 @@ def link_graph_attack(
     Parameters
     ----------
     view
-        What the primary received of the linkage.
+        What the primary received from the linkage.
     own
         The primary's places, latitude and longitude in degrees, (n, 2).
     truth
         The true places of the partner records; only used to evaluate the guesses.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
     way
         How to place a partner among the records that list it.
     """
@@ -157,16 +157,16 @@ def link_graph_attack(
     return location_finding(LocationGuesses(way.attack, way.knew, named.row, guess), truth, own, rng)
 
 
-# The consistency attack: a partner that is missing from a list says as much as one that is on it. Starting from the
-# centroids, partners move until the K nearest of every record are those of its list: a listed partner that is too far
-# is drawn nearer, a near one that is not listed is pushed away. Dummy links mislead it; use the robust centroid then.
+# The consistency attack: a partner's absence from a list reveals as much as its presence. Starting from the centroids,
+# partners move until the K nearest of every record match its list: a listed partner that is too far is pulled closer,
+# a near one that is not listed is pushed away. Dummy links mislead it; use the robust centroid in that case.
 
 
 @timed
 def consistency_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, rounds: int = CONSISTENCY_ROUNDS
 ) -> AttackFinding:
-    """Locate every listed partner by who lists it and who does not.
+    """Locate every listed partner by which records list it and which do not.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def consistency_attack(
     truth
         The true places of the partner records; only used to evaluate the guesses.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
     rounds
         How often all partners are moved.
     """
@@ -212,7 +212,7 @@ class _PartnerLists:
         """Return the mean move that the lists require of each partner, (J, 2) -> (J, 2)."""
         most = max(1, int(self.length.max()))
         away, near = cKDTree(points).query(self.own, k=np.arange(1, most + 1))  # (n, K)
-        reach = away[np.arange(len(away)), np.maximum(self.length - 1, 0)]  # (n,), the K-th distance as it stands
+        reach = away[np.arange(len(away)), np.maximum(self.length - 1, 0)]  # (n,), the current K-th distance
         inside = np.arange(most) < self.length[:, None]
         pairs = np.sort(self.place * self.n_partners + self.partner)
         wanted = np.arange(len(near))[:, None] * self.n_partners + near
@@ -231,8 +231,9 @@ class _PartnerLists:
 
 
 # Multilateration: the primary knows where its own records are and gets a noisy distance from each to the same partner;
-# over many links the noise averages out. A similarity is ``top - slope * distance`` plus noise; both numbers follow
-# from the scale, or are estimated with the places. Distances must be those of a plane, such as great circles in a city.
+# over many links the noise averages out. A similarity is ``top - slope * distance`` plus noise; both coefficients
+# follow from the scale, or are estimated together with the places. Distances must be nearly planar, as great-circle
+# distances within a city are.
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ class SimilarityLine:
 
     @classmethod
     def of(cls, scale: Scale, sigma: float) -> SimilarityLine:
-        """Return the line of a known scale."""
+        """Return the line for a known scale."""
         return cls(-scale.mean / scale.deviation, 1.0 / scale.deviation, max(sigma, MIN_SIGMA))
 
 
@@ -267,7 +268,7 @@ def multilaterate(named: LinksByPartner, own: Floats, line: SimilarityLine) -> F
 def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> SimilarityLine:
     """Estimate the line together with the places, for an unknown scale.
 
-    A change of the line that a move of the places could compensate must not count, so those moves are projected out of
+    A change of the line that moving the places could compensate for must not count, so such moves are projected out of
     every link before the line is fitted (variable projection).
     """
     links = _PartnerLinks.of(named, own)
@@ -277,7 +278,7 @@ def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> Sim
     for _ in range(LINE_ROUNDS):
         places, cost = _descend(links, places, line, rounds=5)
         cost /= named.degree
-        # A partner that was placed at the wrong one of two likely places must not bend the line.
+        # A partner that was placed at the wrong one of two likely places must not distort the line.
         trust = 1.0 / (1.0 + (cost / np.median(cost)) ** 2)
         apart = places[named.owner] - links.origin
         distance = np.maximum(np.hypot(*apart.T), 1e-9)
@@ -307,7 +308,7 @@ def multilateration_attack(view: PrimaryView, own: Floats, truth: TrueLocations,
     truth
         The true places of the partner records; only used to evaluate the guesses.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
     """
     origin, fresh = mean_place(validate_places(own)), view.distinct_records(own)
     named, metres = LinksByPartner.of(view.of_records(fresh)), to_metres(own[fresh], origin)
@@ -321,7 +322,7 @@ def multilateration_attack(view: PrimaryView, own: Floats, truth: TrueLocations,
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _PartnerLinks:
-    """The links of every partner with the places they come from, and the centre of those."""
+    """The links of every partner, the places they come from, and the centre of these places."""
 
     named: LinksByPartner
     origin: Floats  # (L, 2)
@@ -364,7 +365,7 @@ def _descend(
 
 
 def _cost(links: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[Floats, Floats, Floats]:
-    """Return the negative log-likelihood with prior of every partner, its gradient (J, 2) and its curvature (J, 3)."""
+    """Return each partner's negative log-likelihood with prior, its gradient (J, 2) and its curvature (J, 3)."""
     named = links.named
     apart = places[named.owner] - links.origin  # (L, 2)
     distance = np.maximum(np.hypot(*apart.T), 1e-9)  # (L,)
@@ -401,7 +402,7 @@ def grid_attack(
     rng: Generator,
     targets: int | None = 500,
 ) -> AttackFinding:
-    """Locate partners through any encoding: search the most likely place of each target on ever finer grids.
+    """Locate partners through any encoding by searching for each target's most likely place on ever finer grids.
 
     Parameters
     ----------
@@ -412,9 +413,9 @@ def grid_attack(
     truth
         The true places of the partner records; only used to evaluate the guesses.
     encoded
-        The encoding of places, which the primary can apply itself.
+        An encoding of places that the primary can apply itself.
     rng
-        Random generator of the targets, the links used and the interval.
+        Random generator for the targets, the links used and the interval.
     targets
         Number of partners to locate, drawn at random; None for all.
     """

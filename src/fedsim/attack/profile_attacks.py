@@ -1,8 +1,8 @@
-"""Attacks of a blind coordinator: on the distances that it opens, without filters, columns or an order of records.
+"""Attacks by a blind coordinator on the distances that it opens, without filters, columns or an order of records.
 
-For every distinct record of the primary it sees the distances to all records of a secondary, up to a shift that is
-secret and in an order that changes from record to record. What is left is the *profile* of a record: its distances in
-ascending order. Whoever can compute profiles of known identifiers can compare them.
+For every distinct record of the primary, it sees the distances to all records of a secondary, up to a secret shift and
+in an order that changes from record to record. What remains is the *profile* of a record: its distances in ascending
+order. Anyone who can compute the profiles of known identifiers can compare them.
 
 Letters: n rows (distinct records of the primary), m records of the secondary, V identifiers of a public list,
 Q levels of a profile, A columns.
@@ -30,7 +30,7 @@ from fedsim.errors import InputError
 from fedsim.linkage import blind_linkage
 from fedsim.types import EncodedTable, Floats, Integers
 
-NEAREST_RANKS = 20  # of a profile that are compared one by one; they say most about a record
+NEAREST_RANKS = 20  # of a profile, compared one by one; they reveal the most about a record
 LEVELS = np.linspace(0.0, 1.0, 101)
 MEMBERSHIP_AUC, RECORD_SHARE = "AUC of being in the table", "share of rows whose record is named"
 
@@ -42,7 +42,7 @@ class BlindView:
     Parameters
     ----------
     differences
-        The distances of every row, less the smallest, in ascending order, (n, m).
+        The distances of every row minus the smallest, in ascending order, (n, m).
     row
         The row of every record of the primary; only used to count successes.
     """
@@ -52,7 +52,7 @@ class BlindView:
 
     @classmethod
     def of(cls, queries: EncodedTable, candidates: EncodedTable, metric: str, secret: bytes) -> BlindView:
-        """Return the view of two encoded tables, with the rows in the order of a secret of the primary."""
+        """Return the view of two encoded tables, with the rows in the primary's secret order."""
         names = blind_linkage.blind_queries(queries, blind_linkage.blind_metric(metric, queries.n_bits), secret, "")
         opened = blind_linkage.opened_view(queries, candidates, metric, secret)
         return cls(opened.astype(np.float64), names.place.astype(np.int64))
@@ -70,7 +70,7 @@ class BlindView:
 
 
 def distance_profiles(distances: Floats) -> Floats:
-    """Return every row's nearest distances and quantiles, less their mean, (n, m) -> (n, Q); order does not matter.
+    """Return every row's nearest distances and quantiles minus their mean, (n, m) -> (n, Q); order does not matter.
 
     >>> distance_profiles(np.array([[4.0, 2.0], [12.0, 10.0]]))[:, [0, -1]].round(6).tolist()
     [[-1.0, 1.0], [-1.0, 1.0]]
@@ -85,15 +85,16 @@ def distance_profiles(distances: Floats) -> Floats:
 def profile_attack(
     view: BlindView, expected: tuple[Floats, Floats], truth: Integers, *, knew: str, attack: str = "distance profiles"
 ) -> AttackFinding:
-    """Name every row by the public identifier whose profile is most like its own.
+    """Assign to every row the public identifier with the most similar profile.
 
     Parameters
     ----------
     view
         What the coordinator sees.
     expected
-        Two draws of the distances of every public identifier to the records that the coordinator takes for those of the
-        secondary, (V, any number) each. How much the draws differ says how much each part of a profile is worth.
+        Two draws of the distances from every public identifier to the records that the coordinator assumes the
+        secondary to have, (V, any number) each. The difference between the draws determines the weight of each part of
+        a profile.
     truth
         The index of each distinct record's identifier in the public list, (n,); only used to count successes.
     knew
@@ -104,8 +105,8 @@ def profile_attack(
     Returns
     -------
     AttackFinding
-        Its score is the share of rows named. ``figures`` has how often the *record* behind a row is named, which the
-        secret order of rows leaves to chance, and how well the coordinator tells which identifiers the table has.
+        Its score is the share of rows named. ``figures`` holds how often the *record* behind a row is named, which the
+        secret order of rows leaves to chance, and how well the coordinator recognises which identifiers the table has.
     """
     seen, (wanted, again) = distance_profiles(view.differences), map(distance_profiles, expected)
     if len(view) > len(wanted):
@@ -140,13 +141,13 @@ def profile_order_attack(view: BlindView, truth: Floats, *, rng: Generator) -> A
     truth
         The true numbers of every distinct record, (n, A); only used to score.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
 
     Returns
     -------
     AttackFinding
-        Its score is the mean rank correlation with the true numbers of the rows, because profiles say how central a
-        row is. ``figures`` has the same for records, whose rows the coordinator does not know.
+        Its score is the mean rank correlation with the true numbers of the rows, because profiles reveal how central a
+        row is. ``figures`` holds the same for records, whose rows the coordinator does not know.
     """
     profiles = distance_profiles(view.by_record)
     centred = profiles - profiles.mean(axis=0)
@@ -167,7 +168,7 @@ def profile_order_attack(view: BlindView, truth: Floats, *, rng: Generator) -> A
 
 @timed
 def profile_frequency_attack(view: BlindView, count: Integers) -> AttackFinding:
-    """Name rows by frequency: the profile that occurs most often is taken for the most common identifier.
+    """Name rows by frequency: the most frequent profile is taken to be the most common identifier.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Attacks of a primary that asks again: what several jobs on the same rows, or many made-up records, reveal together.
+"""Attacks by a primary that repeats requests: what several jobs on the same rows, or many made-up records, reveal.
 
-Within a job nothing is drawn twice, so a request that is repeated gets the same answer. Another job draws noise on
-similarities and weights anew, and another record has noise of its own; both average out. Blurred places and protected
-features are drawn once for all jobs. The primary is assumed to recognise the rows of an earlier job by the records that
-they are linked to.
+Within a job nothing is drawn twice, so a repeated request gets the same answer. Another job draws new weights and new
+noise on similarities, and another record has its own noise; both average out. Blurred places and protected features are
+drawn once for all jobs. The primary is assumed to recognise the rows of an earlier job by the records that they are
+linked to.
 
 Letters: n own records, K partners of each, U rows, C numbers sent per row, F features, k known rows.
 """
@@ -30,9 +30,9 @@ PENALTIES = np.logspace(-5, 1, 13)  # per known row
 
 
 def average_views(views: Sequence[PrimaryView]) -> PrimaryView:
-    """Return the links of the first job with the mean of their similarities over all jobs, and the noise that is left.
+    """Return the first job's links with their similarities averaged over all jobs, and the remaining noise.
 
-    The views must name rows alike. Links that other jobs do not have, such as dummies, keep what they have.
+    The views must use the same row numbers. Links that other jobs lack, such as dummies, keep their similarities.
 
     >>> views = [PrimaryView(np.array([[4, 2]]), np.array(s), sigma=1.0) for s in ([[0.5, 0.1]], [[0.7, 0.3]])]
     >>> mean = average_views(views)
@@ -61,7 +61,7 @@ def _pair_keys(view: PrimaryView, n_rows: int) -> Integers:
 
 
 def thin_links(view: PrimaryView, most: int, rng: Generator) -> PrimaryView:
-    """Return the view with at most about so many links of each row, drawn at random.
+    """Return the view with at most about ``most`` links of each row, drawn at random.
 
     >>> view = PrimaryView(np.zeros((1000, 1), np.int64), np.zeros((1000, 1)))
     >>> left = thin_links(view, 100, np.random.default_rng(0)).partner >= 0
@@ -76,10 +76,10 @@ def thin_links(view: PrimaryView, most: int, rng: Generator) -> PrimaryView:
 def locate_rows(
     view: PrimaryView, own: Floats, n_rows: int, encoder: PlaceEncoder | None, *, rng: Generator
 ) -> dict[str, Floats]:
-    """Return where a view places every row, (U, 2) in degrees, NaN for a row that it does not list, in two ways.
+    """Locate every row of a view in two ways, each (U, 2) in degrees, NaN for rows that it does not list.
 
-    One is the centre of the records that list a row; the other uses similarities, by the encoding of places if the
-    primary can apply it, else by distances in metres. Which is nearer depends on the job.
+    One is the centre of the records that list a row; the other uses similarities, through the encoding of places if the
+    primary can apply it, otherwise as distances in metres. Which one is closer depends on the job.
     """
     named, origin = LinksByPartner.of(view), mean_place(own)
     metres = to_metres(own, origin)
@@ -101,18 +101,18 @@ def locate_rows(
 def location_attack(
     located: Mapping[str, Floats], own: Floats, truth: TrueLocations, *, rng: Generator
 ) -> AttackFinding:
-    """Locate every row by what all jobs and records together show. The better way counts.
+    """Locate every row from all jobs and records together, and return the more successful way.
 
     Parameters
     ----------
     located
-        Where the rows are by several ways, as :func:`locate_rows` returns it.
+        The locations of the rows by several ways, as returned by :func:`locate_rows`.
     own
-        The primary's places, by which blind guessing is measured, (n, 2).
+        The primary's places, used to score blind guessing, (n, 2).
     truth
         The true places of the rows; only used to evaluate the guesses.
     rng
-        Random generator of the interval.
+        Random generator for the interval.
     """
     findings = []
     for way, places in located.items():
@@ -136,19 +136,19 @@ def repeated_inversion_attack(
 ) -> AttackFinding:
     """Average the guesses of all jobs, and learn features from the result.
 
-    Every job has weights of its own, so what jobs send cannot be averaged; guesses can. Protected features are the same
-    in all jobs, and many jobs may reveal these, but nothing beyond them.
+    Every job has its own weights, so what jobs send cannot be averaged, but guesses can. Protected features are the
+    same in all jobs; many jobs may reveal them, but nothing beyond them.
 
     Parameters
     ----------
     guesses
-        Of every job, as :func:`guess_features` returns them, (U, F).
+        The guesses of every job, as returned by :func:`guess_features`, (U, F).
     features
         The true features of the same rows, (U, F).
     known
         Rows whose features the primary knows.
     rng
-        Random generator of the models and the interval.
+        Random generator for the models and the interval.
     """
     known = np.unique(known)
     found = inversion_attack(np.mean(guesses, axis=0), features, known, rng=rng)
@@ -156,10 +156,10 @@ def repeated_inversion_attack(
 
 
 def held_out_ridge(rows: Floats, wanted: Floats, known: Integers) -> Floats:
-    """Return the guesses of a ridge regression for all rows, (U, C) and the known rows' (k, F) -> (U, F).
+    """Return the guesses of a ridge regression for all rows, (U, C) and (k, F) of the known rows -> (U, F).
 
-    The guess for a known row comes from the other known rows, so that all guesses err alike; that is exact without
-    fitting again. The penalty is the one with the least error of these guesses.
+    The guess for a known row is based on the other known rows only, so that all guesses have similar errors; it is
+    exact without refitting. The penalty is the one that minimises the error of these guesses.
     """
     middle, spread = rows[known].mean(axis=0), rows[known].std(axis=0)
     scaled = (rows - middle) / np.where(spread > 0, spread, 1.0)
@@ -187,26 +187,26 @@ def repeat_attack(
     *,
     first: int = 1,
 ) -> AttackFinding:
-    """Attack with 1, 10, 100 and so on up to ``most`` repetitions; return the best finding with the scores of all.
+    """Attack with 1, 10, 100 and so on up to ``most`` repetitions; return the best finding with all scores.
 
-    Its figure ``REPETITIONS`` is the number that this finding needed.
+    Its figure ``REPETITIONS`` is the number of repetitions behind this finding.
 
     Parameters
     ----------
     name, kind
-        Of the finding.
+        Name and kind of the finding.
     most
         The number of repetitions that are allowed.
     attempt
-        Attacks with so many of them.
+        A function that attacks with the given number of repetitions.
     what
         What is repeated, for the names of the figures.
     first
-        With how many repetitions the attack begins.
+        The number of repetitions to start with.
     """
     numbers = [first, *_tens_below(most), *([most] if most > first else [])]
     found = {number: attempt(number) for number in numbers}
-    best = max(reversed(numbers), key=lambda number: found[number].score.value)  # of equal ones, the largest number
+    best = max(reversed(numbers), key=lambda number: found[number].score.value)  # in a tie, the largest number
     figures = {finding.REPETITIONS: float(best), finding.SCORE_ONCE: found[first].score.value}
     figures |= {f"score with {number} {what}": found[number].score.value for number in numbers[1:]}
     if (metres := finding.MEDIAN_ERROR_METRES) in found[first].figures:

@@ -1,6 +1,6 @@
 """What the primary sees of a linkage, and attacks on its noisy similarities.
 
-These are the paper's greedy attack, and a likelihood attack that uses all links of a partner.
+The attacks are the paper's greedy attack and a likelihood attack that uses all links of a partner.
 
 Letters: n records, K partners of each, J partners that are listed at all, L links (of one partner in the attacks),
 M possible identifiers, Q links used per target.
@@ -42,7 +42,7 @@ class PrimaryView:
     similarity
         Their similarities, (n, K).
     scale
-        How distances were scaled. The paper lets the attacker know it; None if it does not.
+        How distances were scaled; None if the attacker does not know it. In the paper, the attacker does.
     sigma
         Standard deviation of the noise on the similarities.
 
@@ -59,7 +59,7 @@ class PrimaryView:
 
     @classmethod
     def of(cls, links: Links) -> PrimaryView:
-        """Return what the primary receives of these links."""
+        """Return the part of these links that the primary receives."""
         return cls(links.partner, links.similarity, links.scale, links.sigma)
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class PrimaryView:
     def distinct_records(self, own: Floats) -> Integers:
         """Return one record of each group with the same place, list and noise.
 
-        The noise of a pair of identifiers repeats for equal identifiers, so copies carry no further information.
+        Equal identifiers get equal noise, so copies carry no additional information.
 
         >>> view = PrimaryView(np.array([[1], [1], [1]]), np.array([[0.5], [0.5], [0.6]]))
         >>> view.distinct_records(np.zeros((3, 2))).tolist()
@@ -175,7 +175,7 @@ class Codebook:
     truth
         The true index into ``possible`` of every partner row; only used to count successes.
     typical
-        What a relative similarity is divided by, for some own records and every possible filter, (L,) -> (L, M).
+        The divisor of relative similarities, for some own records and every possible filter, (L,) -> (L, M).
     """
 
     metric: metrics.Metric
@@ -206,7 +206,7 @@ class Codebook:
         return distance if self.typical is None else relative_distance(distance, self.typical(records))
 
     def check_covers(self, rows: Integers, n_records: int) -> None:
-        """Check that the codebook has every partner row and every record of the links."""
+        """Check that the codebook covers every partner row and every record of the links."""
         if len(rows) and rows.max() >= len(self.truth):
             message = f"the links name partner row {rows.max()}, but the codebook has {len(self.truth)} rows"
             raise errors.InputError(message, code="codebook-mismatch", limit=len(self.truth))
@@ -220,7 +220,7 @@ class Codebook:
 
 
 def most_likely_distance(similarity: Floats, scale: Scale, sigma: float) -> Floats:
-    """Return the most likely integer distance behind noisy similarities with a standard normal prior (steps 1 and 2).
+    """Return the most likely integer distance for noisy similarities, given a standard normal prior (steps 1 and 2).
 
     >>> most_likely_distance(np.array([0.5]), Scale(mean=-100.0, deviation=10.0), sigma=1.0)
     array([98.])
@@ -288,16 +288,16 @@ def greedy_attack(
     codes
         The primary's filters, and those that a partner may have.
     rng
-        Random generator of the targets, the links used and the guesses.
+        Random generator for the targets, the links used and the guesses.
     queries
-        Number of links used of each target (|Q| in the paper, where one is best).
+        Number of links used per target (|Q| in the paper, where one is best).
     targets
         Number of partners to guess, drawn at random; None for all.
 
     Returns
     -------
     AttackFinding
-        Its ``figures`` also hold how often all distances were right, and the bound of Theorem 2 on it.
+        Its ``figures`` also hold how often all distances were right, and the bound of Theorem 2 on that rate.
     """
     queries = validation.validate_integer(queries, "queries", least=1)
     scale, named = view.known_scale(), LinksByPartner.of(view)
@@ -338,8 +338,8 @@ def _filter_finding(
 
 
 # The attack that the paper leaves open (appendix B, "non-greedy"): every possible identifier is encoded and compared
-# with the primary's own ones, and the guess is the one under which the noisy similarities of all links are most likely.
-# More links mean less noise, whatever Theorem 2 says about the greedy attacker.
+# with the primary's own identifiers; the guess is the one that makes the noisy similarities of all links most likely.
+# More links mean less noise, whatever Theorem 2 states about the greedy attacker.
 
 
 def deviance(similarity: Floats, distance: Floats, scale: Scale, sigma: float) -> Floats:
@@ -365,7 +365,7 @@ def likelihood_attack(
     codes
         The primary's filters, and those that a partner may have.
     rng
-        Random generator of the targets, the links used and of guesses between equals.
+        Random generator for the targets, the links used and tie-breaking.
     targets
         Number of partners to guess, drawn at random; None for all.
     """

@@ -1,6 +1,6 @@
-"""Look up columns in a header, and classify them by the words of their names.
+"""Look up columns in a header, and classify them by the words in their names.
 
-Recognised are locations, names, dates of birth and codes in English, German, French and Spanish.
+Locations, names, dates of birth and codes are recognised in English, German, French and Spanish.
 """
 
 import re
@@ -26,7 +26,7 @@ NAME_WORDS = {
     *("vorname", "rufname", "nachname", "familienname", "zuname", "prenom", "prénom", "nom", "apellido", "apellidos"),
     *STREET_WORDS,
 }
-# Alone or beside one of NAME_WORDS: a person's name.
+# Alone or together with one of NAME_WORDS: a person's name.
 PERSON_NAME_WORDS = FIRST_NAME_WORDS | FAMILY_NAME_WORDS | {"middle", "full"}
 SALUTATION_WORDS = {"title"}  # with few values it is Mr and Ms, which identify nobody
 BIRTH_WORDS = {
@@ -42,7 +42,7 @@ PERSONAL_PATTERN = re.compile(
     r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
     r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
 )
-# Whole numbers under a name that ends with such a word are codes: 8 is not twice 4.
+# Whole numbers in a column whose name ends with one of these words are codes: 8 is not twice 4.
 KEY_WORDS = {"id", "key", "nr", "nbr", "no", "num", "number", "nummer", "numero", "número"}
 CODE_WORDS = {
     *("code", "codes", "zip", "postal", "plz", "postleitzahl", "naics", "sic", "isic", "nace", "naf", "fips", "geoid"),
@@ -53,7 +53,7 @@ CODE_WORDS = {
     *("sector", "industry", "occupation", "department", "dept", "type", "category", "vendor", "supplier", "customer"),
     *("client", "user", "patient", "product", "article", "item", "structure"),
 }
-# Under a name with such a word they are quantities.
+# If the name contains one of these words, they are quantities.
 QUANTITY_WORDS = {
     *(
         "year",
@@ -89,17 +89,17 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def is_latitude_column(column: str) -> bool:
-    """Return whether the name means latitude."""
+    """Return whether the column name denotes a latitude."""
     return bool(LATITUDE_WORDS & set(name_words(column)))
 
 
 def is_longitude_column(column: str) -> bool:
-    """Return whether the name means longitude."""
+    """Return whether the column name denotes a longitude."""
     return bool(LONGITUDE_WORDS & set(name_words(column)))
 
 
 def latitude_longitude_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return all columns named latitude or longitude, if there are both.
+    """Return all latitude and longitude columns if both kinds are present, otherwise none.
 
     >>> latitude_longitude_columns(["start_lat", "area", "start_lon"]), latitude_longitude_columns(["lat", "area"])
     (('start_lat', 'start_lon'), ())
@@ -110,7 +110,7 @@ def latitude_longitude_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def coordinate_pairs(columns: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return latitude and longitude of every place: columns whose names agree in all other words, which follow them.
+    """Return the latitude and longitude column of every place, and the other words that their two names share.
 
     >>> coordinate_pairs(["end_lon", "startLat", "start_lon", "end_lat", "area"])
     [('startLat', 'start_lon', ('start',)), ('end_lat', 'end_lon', ('end',))]
@@ -122,17 +122,17 @@ def coordinate_pairs(columns: Sequence[str]) -> list[tuple[str, str, tuple[str, 
 
 
 def is_birth_date_column(column: str) -> bool:
-    """Return whether the name means a date of birth."""
+    """Return whether the column name denotes a date of birth."""
     return bool(BIRTH_WORDS & set(name_words(column)))
 
 
 def is_year_column(column: str) -> bool:
-    """Return whether the name means a year."""
+    """Return whether the column name denotes a year."""
     return bool(YEAR_WORDS & set(name_words(column)))
 
 
 def is_name_column(column: str) -> bool:
-    """Return whether the name means only a name or an address; such a column links, however few its values.
+    """Return whether the column name can only denote a name or an address; few distinct values do not rule it out.
 
     >>> [is_name_column(column) for column in ("first_name", "Nachname", "street", "company size", "title")]
     [True, True, True, False, False]
@@ -143,7 +143,7 @@ def is_name_column(column: str) -> bool:
 
 
 def person_name_part(column: str) -> str:
-    """Return ``first`` or ``family`` for a part of a person's name; an empty string for neither or both.
+    """Return which part of a person's name the column holds, ``first`` or ``family``, or "" for neither or both.
 
     >>> [person_name_part(column) for column in ("Vorname", "family_name", "name")]
     ['first', 'family', '']
@@ -163,7 +163,7 @@ def identifies_person(column: str) -> bool:
 
 
 def is_personal_column(column: str) -> bool:
-    """Return whether the name means a name, birth, phone, mail or address.
+    """Return whether the column name denotes a name, birth date, phone number, e-mail or postal address.
 
     >>> [is_personal_column(name) for name in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
     [True, True, True, False, False, False]
@@ -172,17 +172,17 @@ def is_personal_column(column: str) -> bool:
 
 
 def is_name_part_column(column: str) -> bool:
-    """Return whether the name contains first or last; such a column holds names of people if it is text."""
+    """Return whether the column name contains "first" or "last"; if it holds text, it holds people's names."""
     return bool(NAME_PART_WORDS & set(name_words(column)))
 
 
 def is_quantity_column(column: str) -> bool:
-    """Return whether the name means a count, a time or another number whose size matters."""
+    """Return whether the column name denotes a count, a time or another quantity."""
     return bool(QUANTITY_WORDS & set(name_words(column)))
 
 
 def is_code_column(column: str) -> bool:
-    """Return whether the name means a code or the number of a thing, if the column holds whole numbers.
+    """Return whether whole numbers in a column of this name are codes or reference numbers.
 
     >>> [is_code_column(name) for name in ("NAICS_2017", "ZipCode", "store_nr", "from station id", "codePostal")]
     [True, True, True, True, True]
@@ -200,7 +200,7 @@ def is_code_column(column: str) -> bool:
 
 
 def column_positions(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of the wanted columns in the header, each present exactly once; errors name ``source``.
+    """Return the positions of the given columns in the header; each must occur exactly once. Errors name ``source``.
 
     >>> column_positions("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
     [2, 1]
@@ -222,7 +222,7 @@ def column_positions(source: object, header: Sequence[str], columns: Sequence[st
 def missing_column_message(name: str, header: Sequence[str]) -> str:
     """Describe a missing column.
 
-    Only the nearest name is shown, not the whole header: in a file without header it is the first record.
+    Only the nearest name is shown, because in a file without a header the first line is a record.
 
     >>> missing_column_message("latt", ["id", "lat", "lon"])
     "there is no column 'latt' among its 3; did you mean 'lat'?"
@@ -233,7 +233,7 @@ def missing_column_message(name: str, header: Sequence[str]) -> str:
 
 
 def missing_identifier_message(name: str, header: Sequence[str], party_file: object) -> str:
-    """Describe an identifier that the job names and the table does not have, with the line that maps it.
+    """Describe an identifier of the job that the table lacks, with the configuration line that maps it.
 
     >>> print(missing_identifier_message("lat", ["id", "Latitude", "Longitude"], "city.toml"))
     no column 'lat' among its 3, the identifier of the job; add to city.toml: [identifiers] lat = "Latitude"

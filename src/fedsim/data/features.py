@@ -1,4 +1,4 @@
-"""Turn a party's columns into network inputs; fitted on training rows, stored as JSON, replayed at prediction."""
+"""Turn a party's columns into network inputs: fitted on training rows, stored as JSON, reapplied at prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import Floats, Floats32, Integers
 from fedsim.validation import validate_integer
 
-# Categories: one column each while they are few, codes for an embedding table where they are many
+# Categories: one-hot columns if there are few, codes for an embedding table if there are many
 #
 # Categories seen in fewer than ``seldom`` training rows share the bucket ``other``, so that the bucket has been trained
 # when an unseen category arrives. The stored categories are the party's data; they stay out of every ``repr``.
@@ -31,14 +31,14 @@ from fedsim.validation import validate_integer
 
 @dataclass(frozen=True)
 class CategoryLevels:
-    """The categories of the training rows, in order; ``missing`` and ``other`` say whether these were trained too."""
+    """The categories of the training rows, in order; ``missing`` and ``other`` tell whether those were trained too."""
 
     known: tuple[str, ...] = field(repr=False)
     missing: bool
     other: bool
 
     def codes(self, cells: pl.Series) -> Integers:
-        """Return 1, 2, ... for the known categories, the next for missing where that was trained, 0 for all others."""
+        """Return 1, 2, ... for known categories, the next code for missing if that was trained, and 0 for the rest."""
         order = pl.Series(range(1, len(self.known) + 1), dtype=pl.Int64)
         codes = cells.replace_strict(pl.Series(self.known, dtype=pl.String), order, default=0, return_dtype=pl.Int64)
         gap = len(self.known) + 1 if self.missing else 0
@@ -47,9 +47,9 @@ class CategoryLevels:
 
 @dataclass(frozen=True)
 class OneHotColumn:
-    """One column of zeros and ones per known category, and for ``missing`` and ``other`` where they were trained.
+    """A 0/1 column per known category, plus one each for ``missing`` and ``other`` if they were trained.
 
-    Where ``other`` was not trained, a category first seen at prediction is zero everywhere.
+    If ``other`` was not trained, a category first seen at prediction is zero in every column.
     """
 
     column: str
@@ -63,7 +63,7 @@ class OneHotColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """Return for every column whether it takes more than two values."""
+        """For each output column, whether it takes more than two values."""
         return (False,) * len(self.names)
 
     def apply(self, cells: pl.Series) -> Floats:
@@ -98,7 +98,7 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
     """
     counts = cells.drop_nulls().value_counts(name="rows")
     single, total = int((counts["rows"] == 1).sum()), int(counts["rows"].sum())
-    if len(counts) > most_one_hot and 2 * single > total:  # free text: a value of one row says nothing about another
+    if len(counts) > most_one_hot and 2 * single > total:  # free text: a unique value says nothing about other rows
         commas = counts[cells.name].str.contains(DECIMAL_COMMA).all()
         fix = "write decimals with a point" if commas else "drop it, or declare it a number or a date if it is one"
         fault = f"is not a category, because {single:,} of its {total:,} training rows have a value of their own"
@@ -109,20 +109,20 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)
 
 
-# Numbers, standardised by the training rows and clipped
+# Numbers, standardised on the training rows and clipped
 
-MAX_DEVIATIONS = 10.0  # values are clipped at so many standard deviations, or at the furthest training row
+MAX_DEVIATIONS = 10.0  # clip values at this many standard deviations, or at the furthest training row
 ROUNDING_ERROR = 8 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A number in standard deviations from the training mean; missing ones count as the mean.
+    """A number in standard deviations from the training mean; missing numbers are replaced by the mean.
 
-    Values are clipped, and a column that is constant in the training rows (``deviation`` 0) is always zero: an unusual
-    new value cannot throw the prediction. ``missing`` adds a second column that is one where the number is missing, if
-    training rows have gaps. ``many`` says that the training rows have more than two values, so that an embedding of the
-    number justifies its weights; ``periodic`` that a periodic one suits it, as a coordinate.
+    Values are clipped, and a column that is constant in the training rows (``deviation`` 0) is always zero, so an
+    unusual new value cannot distort the prediction. ``missing`` adds an indicator column if training rows have missing
+    cells. ``many`` means that the training rows have more than two distinct values, so an embedding is worth its
+    weights; ``periodic`` means that a periodic embedding suits the column, as it does a coordinate.
     """
 
     column: str
@@ -135,7 +135,7 @@ class NumberColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """Return for every column whether it takes more than two values."""
+        """For each output column, whether it takes more than two values."""
         return (self.many, False) if self.missing else (self.many,)
 
     @property
@@ -187,7 +187,7 @@ EPOCH_WEEKDAY = 4.0  # 1970-01-01, counted from Sunday
 
 @dataclass(frozen=True)
 class DateColumn:
-    """A date as standardised days, with cosine and sine of the time of the year, the week and, if given, the day."""
+    """A date as standardised days, plus cosine and sine of the time of year, of week and, if present, of day."""
 
     column: str
     days: NumberColumn
@@ -200,7 +200,7 @@ class DateColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """Return for every column whether it takes more than two values."""
+        """For each output column, whether it takes more than two values."""
         return (*self.days.spread, *(True for _ in self.names[len(self.days.names) :]))
 
     def apply(self, cells: pl.Series) -> Floats:
@@ -224,7 +224,7 @@ def fit_date(cells: pl.Series) -> DateColumn:
 
 
 def days_since_epoch(cells: pl.Series) -> pl.Series:
-    """Return days since 1970, with fractions."""
+    """Return fractional days since 1970-01-01."""
     return cells.cast(pl.Int64).cast(pl.Float64) / MICROSECONDS_PER_DAY
 
 
@@ -232,15 +232,15 @@ def days_since_epoch(cells: pl.Series) -> pl.Series:
 # coordinates
 
 DISPLACEMENT = "displacement"
-MAX_PLACES = 4  # of a record whose places are compared with each other
+MAX_PLACES = 4  # displacements are computed for at most this many places per record
 DEGREES = np.array([90.0, 180.0])
 
 
 @dataclass(frozen=True)
 class Displacement:
-    """The way from one place of a record to another: metres altogether, to the east and to the north.
+    """The displacement between two places of a record in metres: total distance, eastward and northward.
 
-    A record that lacks a place, or has one outside the globe, counts as the mean.
+    Records with a missing place or an impossible coordinate are set to the mean.
     """
 
     start: tuple[str, str]
@@ -253,7 +253,7 @@ class Displacement:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """Return for every column whether it takes more than two values."""
+        """For each output column, whether it takes more than two values."""
         return tuple(part.many for part in self.parts)
 
     def apply(self, frame: pl.DataFrame, party: str) -> Floats:
@@ -266,7 +266,7 @@ class Displacement:
 def fit_displacements(
     frame: pl.DataFrame, columns: Sequence[str], *, party: str, rows: Integers | None = None
 ) -> tuple[Displacement, ...]:
-    """Fit the ways between the places of a record on its training rows; there are none with a single place.
+    """Fit the displacements between the places of a record on the training rows; a single place has none.
 
     >>> trips = {"from_lat": [1.30, 1.31], "from_lon": [103.8, 103.8], "to_lat": [1.3, 1.3], "to_lon": [103.9, 103.8]}
     >>> fit_displacements(pl.DataFrame(trips), list(trips), party="primary")[0].names[0]
@@ -280,13 +280,13 @@ def fit_displacements(
         cells = zip((way, f"{way}, east", f"{way}, north"), metres.T, strict=True)
         parts = [fit_number(pl.Series(name, values, nan_to_null=True)) for name, values in cells]
         if any(part.deviation for part in parts):
-            # The coordinates say already where a place is missing.
+            # The coordinate columns already mark where a place is missing.
             found.append(Displacement(start, end, tuple(replace(part, missing=False) for part in parts)))
     return tuple(found)
 
 
 def _displacement(frame: pl.DataFrame, columns: Sequence[str], party: str) -> Floats:
-    """Return metres altogether, to the east and to the north, (n, 3); NaN where a place is missing or no place."""
+    """Return total, eastward and northward metres, (n, 3); NaN where a place is missing or impossible."""
     cells = [_read_feature(frame[column], CellType.NUMBER, party).to_numpy() for column in columns]
     places = np.stack(cells, axis=1).reshape(-1, 2, 2)  # records, start and end, latitude and longitude
     known = (np.abs(places) <= DEGREES).all(axis=(1, 2))
@@ -298,8 +298,8 @@ def _displacement(frame: pl.DataFrame, columns: Sequence[str], party: str) -> Fl
 
 # All columns of a party
 #
-# Written in numpy and polars, not with scikit-learn's transformers: their state is objects that only pickle restores,
-# and pickle is banned; ours is a few numbers per column in a JSON file.
+# Written with NumPy and polars instead of scikit-learn's transformers, whose state can only be restored with pickle.
+# Pickle is banned; our state is a few numbers per column in a JSON file.
 
 ColumnEncoder = NumberColumn | OneHotColumn | CodedColumn | DateColumn
 FEATURES_FORMAT = "fedsim features 1"
@@ -314,9 +314,9 @@ ENCODERS: dict[str, tuple[type[ColumnEncoder], CellType]] = {
 
 @dataclass(frozen=True)
 class FeatureRules:
-    """Rules that are not learnt: declared ``kinds`` by column, the most one-hot columns, how few rows are seldom.
+    """Rules that are not learnt: declared ``kinds`` by column, the limit on one-hot columns, the limit for rare rows.
 
-    Numbers among the ``identifiers`` get a periodic embedding, as latitude and longitude always do.
+    Numeric ``identifiers`` get a periodic embedding, as latitude and longitude always do.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -331,11 +331,11 @@ class FeatureRules:
 
 @dataclass(frozen=True, eq=False)
 class PreparedFeatures:
-    """One party's records for its network: columns of numbers, and codes for embedding tables.
+    """One party's records as network inputs: columns of numbers, and codes for embedding tables.
 
-    ``numbers`` is float32, ``codes`` int64, both one row per record; column j of ``codes`` is below
-    ``cardinalities[j]``. ``spread`` lists the columns of numbers that took more than two values in training,
-    ``periodic`` those of them that are places or numeric identifiers.
+    ``numbers`` is float32 and ``codes`` int64, both with one row per record; values in column j of ``codes`` are below
+    ``cardinalities[j]``. ``spread`` lists the numeric columns that took more than two values in training, and
+    ``periodic`` the subset that holds places or numeric identifiers.
     """
 
     numbers: Floats32
@@ -354,7 +354,7 @@ class PreparedFeatures:
 
 @dataclass(frozen=True)
 class FeaturePreprocessor:
-    """How a party's columns become numbers and codes; made by :func:`fit_preprocessor`."""
+    """The fitted conversion of a party's columns to numbers and codes; created by :func:`fit_preprocessor`."""
 
     party: str
     encoders: tuple[ColumnEncoder, ...] = field(repr=False)
@@ -372,18 +372,18 @@ class FeaturePreprocessor:
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """Return the number of rows of the embedding table of every column of codes."""
+        """The number of embedding rows for each column of codes."""
         return tuple(encoder.cardinality for encoder in self._coded)
 
     @property
     def spread(self) -> tuple[int, ...]:
-        """Return the columns of numbers that took more than two values in training."""
+        """The numeric columns that took more than two values in training."""
         many = [flag for encoder in (*self._numeric, *self.displacements) for flag in encoder.spread]
         return tuple(place for place, flag in enumerate(many) if flag)
 
     @property
     def periodic(self) -> tuple[int, ...]:
-        """Return the columns of numbers that get a periodic embedding."""
+        """The numeric columns that get a periodic embedding."""
         chosen = [encoder.column for encoder in self._numeric if isinstance(encoder, NumberColumn) and encoder.periodic]
         return tuple(self.names.index(column) for column in chosen)
 
@@ -397,9 +397,9 @@ class FeaturePreprocessor:
 
     @property
     def places(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return where every column of the table went: its places among the numbers, and among the codes.
+        """Return, for every column of the table, the positions of its outputs among the numbers and among the codes.
 
-        Latitude and longitude are one entry, because half a place means nothing, and so are places with a displacement.
+        Latitude and longitude share one entry, because half a place is meaningless; places with a displacement do too.
         """
         found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         first = 0
@@ -418,7 +418,7 @@ class FeaturePreprocessor:
         return found
 
     def typical_record(self, table: Any, rows: Integers) -> PreparedFeatures:
-        """Return one record with the median of every number and date in these rows, and the most frequent category."""
+        """Return a record with the median of each number and date over these rows and the most frequent categories."""
         frame = to_polars(table, party=self.party)
         cells = {}
         for encoder in self.encoders:
@@ -432,10 +432,10 @@ class FeaturePreprocessor:
         return self.apply(pl.DataFrame(cells))
 
     def describe(self) -> dict[str, str]:
-        """Return what every column of the table becomes: number, place, date, one-hot or codes.
+        """Return how each column of the table is encoded: number, place, date, one-hot or codes.
 
-        A place is a number for which a network may use a periodic embedding. The way between two places is an entry of
-        its own, ``displacement``.
+        A place is a number for which a network may use a periodic embedding. The displacement between two places has
+        its own entry, ``displacement``.
         """
         tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
         periodic = {self.names[place] for place in self.periodic}
@@ -443,7 +443,7 @@ class FeaturePreprocessor:
         return found | {way.names[0]: DISPLACEMENT for way in self.displacements}
 
     def apply(self, table: Any, folder: Path | None = None) -> PreparedFeatures:
-        """Prepare the records of a table with the same columns, in any order; large ones lie in files in a folder."""
+        """Prepare the records of a table with the same columns, in any order; large arrays are stored in ``folder``."""
         frame = to_polars(table, party=self.party)
         for name in self.columns:
             if name not in frame.columns:
@@ -456,7 +456,7 @@ class FeaturePreprocessor:
         rows, done = frame.height if self.encoders else 0, [0, 0]
         numbers = scratch_array((rows, len(self.names)), np.float32, folder)
         codes = scratch_array((rows, len(self._coded)), np.int64, folder)
-        for encoder in self.encoders:  # one column at a time, to hold few in memory
+        for encoder in self.encoders:  # one column at a time, to limit memory use
             cells = _read_feature(frame[encoder.column], dict(ENCODERS.values())[type(encoder)], self.party)
             if isinstance(encoder, CodedColumn):
                 codes[:, done[1]] = encoder.apply(cells)
@@ -475,7 +475,7 @@ class FeaturePreprocessor:
         tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
         columns = [{"kind": tags[type(encoder)], **asdict(encoder)} for encoder in self.encoders]
         state: dict[str, Any] = {"format": FEATURES_FORMAT, "party": self.party, "columns": columns}
-        if self.displacements:  # a version that does not know them must not read the rest
+        if self.displacements:  # versions that do not support them must refuse the file
             state |= {"format": TRIPS_FORMAT, "displacements": [asdict(way) for way in self.displacements]}
         return json.dumps(state, indent=1)
 
@@ -508,18 +508,18 @@ class FeaturePreprocessor:
 def fit_preprocessor(
     table: Any, *, party: str, rows: Integers | None = None, rules: FeatureRules | None = None, label: str | None = None
 ) -> FeaturePreprocessor:
-    """Learn from some rows of a table how its columns become network inputs; faults are looked for in every row.
+    """Fit the conversion of columns to network inputs on some rows of a table; all rows are checked for faults.
 
     Parameters
     ----------
     table
-        Features of any table type.
+        The features, as any supported table type.
     party
-        The party's name in errors.
+        The party's name, for error messages.
     rows
         The training rows; all of them by default.
     rules
-        Declared kinds of columns and limits.
+        Declared column kinds, and limits.
     label
         The label's name, which must not be among the features.
 
@@ -549,7 +549,7 @@ def fit_preprocessor(
 
 
 def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellType:
-    """Return the declared type, else that of the column: text is a category, true/false counts as one and zero."""
+    """Return the declared type, or the type of the column: text is a category, true and false are one and zero."""
     if declared is not None:
         if declared not in FEATURE_TYPES:
             message = f"kind '{declared}' of column '{column.name}' is unknown; choose {', '.join(FEATURE_TYPES)}"
@@ -570,7 +570,7 @@ def _read_feature(column: pl.Series, wanted: CellType, party: str) -> pl.Series:
     return read_cells(numeric, wanted).require(party, allow_missing=True)
 
 
-# Names as columns of trees
+# Names as input columns for trees
 
 
 GRAM_LENGTH = 3
@@ -583,9 +583,9 @@ def text_columns(frame: pl.DataFrame) -> list[str]:
 
 
 def name_trigrams(frame: pl.DataFrame, columns: Sequence[str], folder: Path | None = None) -> Floats32:
-    """Count the trigrams of each cell of these columns, hashed into 64 numbers per column; a missing cell has none.
+    """Count the trigrams of each cell, hashed into 64 numbers per column; a missing cell has none.
 
-    The counts of many records lie in a file in the folder.
+    For many records, the counts are stored in a file in the folder.
 
     >>> name_trigrams(pl.DataFrame({"name": ["abc", None]}), ["name"]).sum(axis=1).tolist()
     [3.0, 0.0]
@@ -602,7 +602,7 @@ def name_trigrams(frame: pl.DataFrame, columns: Sequence[str], folder: Path | No
 
 
 def mean_trigrams(names: Floats32, columns: Sequence[str]) -> dict[str, list[float]]:
-    """Return the mean of what :func:`name_trigrams` counted, by column.
+    """Return the mean of the counts from :func:`name_trigrams`, by column.
 
     >>> found = mean_trigrams(name_trigrams(pl.DataFrame({"name": ["abc", None]}), ["name"]), ["name"])
     >>> sum(found["name"])

@@ -1,4 +1,4 @@
-"""Profile a table's columns, read hints from their names, and guess which columns link two tables."""
+"""Profile a table's columns, use hints in their names, and guess which columns link two tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ TRAINING_SHARE = 0.7  # of a table's rows
 
 @dataclass(frozen=True, eq=False)
 class ColumnProfile:
-    """One column: ``cells`` are Float64, Date or stripped String.
+    """The profile of one column; ``cells`` are Float64, Date or stripped String.
 
-    ``kind`` is a value of :class:`CellType`, or ``other``. ``alone`` is the expected share of training rows whose value
-    no other training row has; ``padded`` says whether whole numbers are written with leading zeros.
+    ``kind`` is a value of :class:`CellType`, or ``other``. ``alone`` is the expected share of training rows with a
+    value that no other training row has; ``padded`` tells whether whole numbers are written with leading zeros.
     """
 
     name: str
@@ -66,24 +66,24 @@ class ColumnProfile:
 
     @property
     def code(self) -> bool:
-        """Whether it holds codes, see :func:`holds_codes`."""
+        """Whether the column holds codes; see :func:`holds_codes`."""
         return self.kind == CellType.NUMBER and holds_codes(self.filled, padded=self.padded)
 
     @property
     def length(self) -> float:
-        """The mean length of texts."""
+        """The mean text length."""
         mean = self.filled.str.len_chars().mean() if self.kind == CellType.CATEGORY else 0.0
         return float(mean or 0.0)  # type: ignore[arg-type]
 
 
 def holds_codes(numbers: pl.Series, *, padded: bool = False) -> bool:
-    """Return whether whole numbers are codes: by their name, ``padded`` with zeros, or as long as account numbers.
+    """Return whether whole numbers are codes: named as codes, ``padded`` with zeros, or as long as account numbers.
 
     >>> holds_codes(pl.Series("zip", [10115.0, 10117.0, 20095.0])), holds_codes(pl.Series("rooms", [1, 2, 3]))
     (True, False)
     """
     filled = numbers.drop_nulls()
-    # Two values need no distinction: a category of two is a number, too.
+    # With two values there is nothing to decide: a category with two values is a number, too.
     if filled.n_unique() < 3 or not bool(((filled >= 0) & (filled == filled.round())).all()):
         return False
     least, most = float(filled.min()), float(filled.max())  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def holds_codes(numbers: pl.Series, *, padded: bool = False) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class TableProfile:
-    """The columns of a table; ``name`` is for messages, ``gap_words`` are the :data:`MISSING_WORDS` that occur."""
+    """The column profiles of a table; ``name`` is for messages, ``gap_words`` are the :data:`MISSING_WORDS` found."""
 
     name: str
     rows: int
@@ -116,7 +116,7 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
             row = int(commas.arg_true()[0]) + 1
             message = f"{name}: column '{column.name}', row {row} has a decimal comma; write decimals with a point"
             raise InputError(message, code="decimal-comma", table=name, column=column.name, row=row)
-        # Words for missing cells count where the rest of the column is numbers.
+        # Words for missing cells are recognised only if the rest of the column is numeric.
         used = [word for word in MISSING_WORDS if (column == word).any()]
         if used and infer_numbers(pl.DataFrame([column]), used).dtypes[0] == pl.Float64:
             words |= dict.fromkeys(used)
@@ -124,7 +124,7 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
     for column in infer_numbers(bare, list(words)).iter_columns():
         kind, cells = _detect_kind(column)
         counts = cells.drop_nulls().value_counts()["count"] if kind != OTHER_KIND else pl.Series([], dtype=pl.UInt32)
-        # Each of c equal rows is the only one of them in training if the c - 1 others are not.
+        # One of c equal rows is alone in training if the c - 1 others are not in the training set.
         rows = counts.cast(pl.Float64).to_numpy()
         alone = float((rows * (1 - TRAINING_SHARE) ** (rows - 1)).sum() / max(1, rows.sum()))
         written = bare[column.name]
@@ -150,15 +150,15 @@ def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:
 
 
 def guess_metrics(identifiers: pl.DataFrame) -> dict[tuple[str, ...], str]:
-    """Return the metric for each place and each other column of identifiers; other numbers are one point.
+    """Return the metric for each place and each other identifier column; other numeric columns form one point.
 
-    Latitude and longitude are compared over ground, never as degrees of equal length.
+    Latitude and longitude are compared by distance on the ground, never as degrees of equal length.
 
     >>> guess_metrics(pl.DataFrame({"lon": [103.8], "lat": [1.3], "name": ["Ann"], "born": ["1984-07-31"]}))
     {('lat', 'lon'): 'great-circle', ('name',): 'qgram-dice', ('born',): 'days'}
     """
     kinds = {column.name: _detect_kind(column)[0] for column in identifiers.iter_columns()}
-    # Half of a place may look like text because of a mistake in one row, which reading it then names.
+    # One coordinate may look like text because of a mistake in one row; reading the column then reports that row.
     pairs = column_names.coordinate_pairs(list(kinds))
     places = [(lat, lon) for lat, lon, _ in pairs if CellType.NUMBER in (kinds[lat], kinds[lon])]
     rest = {name: kind for name, kind in kinds.items() if not any(name in place for place in places)}
@@ -171,7 +171,7 @@ def guess_metrics(identifiers: pl.DataFrame) -> dict[tuple[str, ...], str]:
     }
 
 
-# The form of texts that identify people whatever their column is called; a phone number has its prefix.
+# Formats of text that identify people whatever the column is called; phone numbers must have a prefix.
 PERSONAL_FORMS = {
     "e-mail addresses": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
     "phone numbers": r"^(\+|00|\()[0-9 ()/.-]{7,}$",
@@ -181,7 +181,7 @@ PERSONAL_FORMS = {
 
 
 def personal_form(look: ColumnProfile) -> str:
-    """Return what most texts of a column are by their form, if that identifies people; else an empty string.
+    """Return what most cells of a column look like, if that identifies people, or an empty string.
 
     >>> frame = pl.DataFrame({"contact": ["ann@example.org", "bob@example.org"], "town": ["Bonn", "Ulm"]})
     >>> [personal_form(column) for column in profile_table(frame, "clients").columns.values()]
@@ -195,13 +195,13 @@ def personal_form(look: ColumnProfile) -> str:
 
 # Which columns could link two tables: locations by name and range, names by their words, dates of birth
 #
-# The user sees every guess and may correct it; guessing reads values but shows none.
+# The user sees every guess and can correct it; guessing reads values but never shows them.
 
 
 MAX_LATITUDE, MAX_LONGITUDE = 90.0, 180.0
 MIN_FITTING_SHARE = 0.9  # of the cells; the others are mistakes
 MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE, MIN_NAME_LENGTH = 10, 0.2, 3.0  # of a column of names
-# Share of the words of one column that the other has too: for the first pair, for further ones.
+# Minimum share of one column's words that occur in the other: for the first pair, and for further pairs.
 MIN_SIMILARITY, MIN_FURTHER_SIMILARITY = 0.3, 0.5
 SAMPLE_ROWS = 5_000
 MAJORITY = 0.5
@@ -214,7 +214,7 @@ CoordinateColumns = tuple[str, str, tuple[str, ...]]  # latitude, longitude, and
 
 @dataclass(frozen=True)
 class IdentifierPair:
-    """One identifier: its agreed name, and its column in each table (``None``: that table is not available)."""
+    """One identifier: its agreed name and its column in each table (``None`` if that table is not available)."""
 
     agreed: str
     primary: str | None
@@ -222,7 +222,7 @@ class IdentifierPair:
 
 
 def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | None) -> list[IdentifierPair]:
-    """Guess the columns that link two tables: a location, else names, dates of birth and years, else nothing."""
+    """Guess the columns that link two tables: a location, or names, dates of birth and years, or nothing."""
     ours, theirs = (table.columns if table else None for table in (primary, secondary))
     sides = [[None] if columns is None else _find_coordinates(columns) for columns in (ours, theirs)]
     pairs = sorted(product(*sides), key=lambda pair: bool(pair[0] and pair[1] and pair[0][2] != pair[1][2]))
@@ -231,7 +231,7 @@ def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | No
         births = _match_columns(ours, theirs, _could_be_birth)
         return [*names, *births, *(_match_years(ours, theirs, names[0]) if ours and theirs and names else [])]
     if primary and secondary and len(sides[0]) == len(sides[1]) > 1:
-        # Both have several places, such as the start and the end of a trip: these are meant in the same order.
+        # Both have several places, such as the start and end of a trip: assume that they are in the same order.
         places = [(here, there) for here, there in zip(*sides, strict=True) if here and there]
         return [_identifier_pair(here[axis], here[axis], there[axis]) for here, there in places for axis in (0, 1)]
     here, there = (place or ("", "", ()) for place in pairs[0])
@@ -239,7 +239,7 @@ def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | No
 
 
 def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
-    """Return columns named latitude and longitude that otherwise have the same name; their values may be swapped."""
+    """Return latitude and longitude columns with otherwise equal names; their values may be swapped."""
     numbers = [name for name, look in columns.items() if look.kind == CellType.NUMBER and look.distinct > 1]
     return [
         (lat, lon, about)
@@ -249,21 +249,21 @@ def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
 
 
 def are_coordinates(lat: ColumnProfile, lon: ColumnProfile) -> bool:
-    """Return whether nearly all values are in the ranges of latitudes and longitudes; a few may be mistakes."""
+    """Return whether nearly all values are valid latitudes and longitudes; a few may be mistakes."""
     return all(
         share_within(look, most) >= MIN_FITTING_SHARE for look, most in ((lat, MAX_LATITUDE), (lon, MAX_LONGITUDE))
     )
 
 
 def share_within(look: ColumnProfile, most: float) -> float:
-    """Return the share of the numbers of a column whose absolute value is at most a limit."""
+    """Return the share of a column's numbers whose absolute value is at most ``most``."""
     return float((look.numbers.abs() <= most).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def are_coordinates_swapped(
     ours: tuple[ColumnProfile, ColumnProfile], theirs: tuple[ColumnProfile, ColumnProfile]
 ) -> bool:
-    """Return whether two columns of theirs fit the ranges of ours only when swapped."""
+    """Return whether their two columns match our ranges only when swapped."""
     as_named = min(share_in_range(here, there) for here, there in zip(ours, theirs, strict=True))
     swapped = min(share_in_range(here, there) for here, there in zip(ours, reversed(theirs), strict=True))
     return as_named < MAJORITY < swapped
@@ -275,21 +275,21 @@ def have_disjoint_ranges(ours: ColumnProfile, theirs: ColumnProfile) -> bool:
 
 
 def share_in_range(here: ColumnProfile, there: ColumnProfile) -> float:
-    """Return the share of the numbers there that are in the range of those here."""
+    """Return the share of the numbers in ``there`` that are within the range of ``here``."""
     known = here.numbers
     share = there.numbers.is_between(known.min(), known.max()).mean()
     return float(share or 0.0)  # type: ignore[arg-type]
 
 
 def share_of_equal(here: ColumnProfile, there: ColumnProfile) -> float:
-    """Return the share of the texts there that also occur here, without regard to case."""
+    """Return the share of the texts in ``there`` that also occur in ``here``, ignoring case."""
     return float(there.filled.str.to_lowercase().is_in(here.filled.str.to_lowercase().implode()).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _match_columns(
     ours: ColumnProfiles | None, theirs: ColumnProfiles | None, fits: Callable[[ColumnProfile], bool]
 ) -> list[IdentifierPair]:
-    """Pair fitting columns of equal names, else the two most similar; then further similar names. In our order."""
+    """Pair suitable columns with equal names, or else the two most similar, then further similar ones; in our order."""
     here, there = ([look for look in (columns or {}).values() if fits(look)] for columns in (ours, theirs))
     if ours is None or theirs is None:
         names = [look.name for look in here + there]
@@ -309,9 +309,9 @@ def _match_columns(
 
 
 def _match_years(ours: ColumnProfiles, theirs: ColumnProfiles, name: IdentifierPair) -> list[IdentifierPair]:
-    """Return the two columns of years or dates that agree best where names are equal, if they agree far above chance.
+    """Return the two year or date columns that agree best where names are equal, if they agree far above chance.
 
-    A name is the better known with its year: of all films with one title, the one that came out in the same year.
+    A year makes a name more specific: of all films with the same title, it picks the one released that year.
     """
     sides = [(ours, name.primary or ""), (theirs, name.secondary or "")]
     keys = [columns[own].cells.str.to_lowercase() for columns, own in sides]
@@ -351,7 +351,7 @@ def _share_of_equal_years(ours: pl.Series, theirs: pl.Series) -> float:
 
 
 def _identifier_pair(agreed: str, primary: str, secondary: str) -> IdentifierPair:
-    """Return a pair named as both tables name it, else as agreed; an empty name means that a table is not available."""
+    """Return a pair under the name both tables use, or else ``agreed``; an empty name means that a table is missing."""
     names = {name for name in (primary, secondary) if name}
     return IdentifierPair(names.pop() if len(names) == 1 else agreed, primary or None, secondary or None)
 
@@ -372,9 +372,9 @@ def _could_be_birth(look: ColumnProfile) -> bool:
 
 
 def _column_similarity(one: ColumnProfile, other: ColumnProfile) -> float:
-    """Return the share of the words in the smaller set that the larger has too, more for a common word in the names.
+    """Return the share of words in the smaller set that the larger also has, raised if the names share a word.
 
-    First names are never family names. All dates are dates of birth here, and are similar.
+    First names never match family names. All dates are taken to be dates of birth, and match.
     """
     parts = person_name_part(one.name), person_name_part(other.name)
     if all(parts) and parts[0] != parts[1]:

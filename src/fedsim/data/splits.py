@@ -20,7 +20,7 @@ PART_NAMES = ("training", "validation", "test")
 
 
 def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
-    """Split records at random in these proportions; a part of zero stays empty.
+    """Split records at random in the given proportions; a proportion of zero leaves that part empty.
 
     >>> random_split(20, np.random.default_rng(7))
     Split(14 training, 2 validation, 4 test records)
@@ -55,7 +55,7 @@ def time_split(times: Floats, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> 
     ([1, 2, 3, 5], [4], [0])
     """
     values, place, counts = np.unique(times, return_inverse=True, return_counts=True)
-    # A moment belongs to the part in which most of its records lie.
+    # A time belongs to the part that contains most of its records.
     middle = (np.cumsum(counts) - counts / 2) / len(place)
     part = np.searchsorted(np.cumsum(_shares(parts))[:2], middle)
     pieces = [np.flatnonzero(part[place] == number) for number in range(3)]
@@ -66,7 +66,7 @@ PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, 
 
 
 def column_split(values: pl.Series, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
-    """Split by a column: its cells name the parts (train, validation, test), or equal cells stay in one part.
+    """Split by a column: either its cells name the parts (train, validation, test), or equal cells stay together.
 
     >>> column_split(pl.Series(["train", "Test", "validation", "train"]), np.random.default_rng(0)).test.tolist()
     [1]
@@ -80,7 +80,7 @@ def column_split(values: pl.Series, rng: np.random.Generator, *, parts: Sequence
 
 
 def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
-    """Return a number per record, the same for records whose identifiers are equal in every column.
+    """Return a group number per record; records whose identifiers are equal in every column share a group.
 
     >>> group_equal_records(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])).tolist()
     [0, 1, 0]
@@ -95,9 +95,9 @@ def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers
 def group_matching_records(
     written: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame], *, party: str = "primary"
 ) -> Integers:
-    """Return a number per record, the same where the ``compared`` form is equal, in the order of the ``written`` form.
+    """Return a group number per record: records with equal ``compared`` forms, numbered by their ``written`` forms.
 
-    Where nothing is written in two ways, the groups are those of :func:`group_equal_records`.
+    If nothing is written in two ways, the groups equal those of :func:`group_equal_records`.
 
     >>> ours, theirs = pl.DataFrame({"name": ["b", "a", "B"]}), pl.DataFrame({"name": ["b", "a", "b"]})
     >>> group_matching_records([ours], [theirs]).tolist()

@@ -25,7 +25,7 @@ EXAMPLE_URLS = "sqlite:///flats.db or postgresql://user@host/database"
 
 @dataclass(frozen=True, repr=False)
 class SqlTable:
-    """A ``table`` of a database, or the result of a ``query``; relative SQLite files are looked up in ``folder``.
+    """A database ``table`` or the result of a ``query``; relative SQLite paths are resolved against ``folder``.
 
     >>> SqlTable("postgresql://ann:secret@db.example.org/city", table="flats")
     SqlTable(flats in postgresql://db.example.org/city)
@@ -63,7 +63,7 @@ class SqlTable:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def without_password(self) -> str:
-        """Return the URL as it may be stored."""
+        """Return the URL without the password, safe to store."""
         parts = _split_url(self.url)
         user, at, host = parts.netloc.rpartition("@")
         query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
@@ -117,9 +117,9 @@ def is_database_url(word: str) -> bool:
 
 
 def parse_source(word: str, query: str | None = None) -> TableSource:
-    """Parse a word of the command line: the path of a file or ``sqlite:///flats.db#flats``.
+    """Parse a command-line argument: a file path or a URL such as ``sqlite:///flats.db#flats``.
 
-    With a ``query`` the word is the URL of the database only.
+    With a ``query``, the argument is only the URL of the database.
 
     >>> parse_source("flats.csv"), parse_source("sqlite:///flats.db#flats")
     (PosixPath('flats.csv'), SqlTable(flats in sqlite:///flats.db))

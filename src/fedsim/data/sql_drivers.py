@@ -1,4 +1,4 @@
-"""Read tables of SQLite and PostgreSQL, in read-only transactions."""
+"""Read tables from SQLite and PostgreSQL in read-only transactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_database(source: SqlTable) -> AbstractContextManager[SqliteDatabase | PostgresDatabase]:
-    """Open the database of a table, until the block ends."""
+    """Open the database of a table for the length of a ``with`` block."""
     return open_sqlite(source) if source.file else open_postgres(source)
 
 
@@ -64,7 +64,7 @@ class SqliteDatabase:
                 raise self._mixed(name)
         empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
         frame = pl.concat([empty, *batches], how="vertical_relaxed")
-        # A column without any value is text, as in a file.
+        # An empty column is read as text, as in a file.
         return frame.with_columns(pl.col(pl.Null).cast(pl.String))
 
     def _series(self, name: str, values: Sequence[Any]) -> pl.Series:
@@ -73,12 +73,12 @@ class SqliteDatabase:
             kind = float if float in kinds else next(iter(kinds), type(None))
             return pl.Series(name, values, dtype=SQLITE_DTYPES[kind], strict=False)
         if not kinds <= set(SQLITE_DTYPES):
-            message = f"{self.source}: column '{name}' holds bytes; exclude it by a query that names columns"
+            message = f"{self.source}: column '{name}' holds bytes; exclude it with a query that lists the columns"
             raise InputError(message, code="wrong-type", column=name)
         raise self._mixed(name)
 
     def _mixed(self, name: str) -> InputError:
-        way_out = f"convert it by a query such as select cast({quote_identifier(name)} as text)"
+        way_out = f"convert it with a query such as select cast({quote_identifier(name)} as text)"
         message = f"{self.source}: column '{name}' holds both numbers and text; {way_out}"
         return InputError(message, code="mixed-types", column=name)
 
@@ -111,7 +111,7 @@ SQLITE_FAULTS = {
 
 @contextmanager
 def open_sqlite(source: SqlTable) -> Iterator[SqliteDatabase]:
-    """Open an SQLite file, until the block ends."""
+    """Open an SQLite file for the length of a ``with`` block."""
     path = source.file
     if path is None:
         raise FileError(f"{source.place} is not an SQLite file; check the URL", code="not-a-database")
@@ -123,10 +123,10 @@ def open_sqlite(source: SqlTable) -> Iterator[SqliteDatabase]:
         connection.close()
 
 
-# PostgreSQL through psycopg, in one read-only transaction; messages never repeat those of the server
+# PostgreSQL through psycopg, in one read-only transaction; our messages never quote the server's
 #
-# Timestamps with a time zone are read in UTC, as the server stores them. Rows come in their order on the disk, the same
-# each time while the table is not written to; for another order, or for unsupported types, write a query.
+# Timestamps with a time zone are read in UTC, as the server stores them. Rows arrive in their order on disk, which is
+# stable while the table is not written to; for another order, or for unsupported types, write a query.
 
 
 POSTGRES_BATCH = 20_000
@@ -151,7 +151,7 @@ POSTGRES_TABLES_QUERY = (
     "SELECT table_name FROM information_schema.tables WHERE table_schema !~ '^(pg_|information_schema)'"
 )
 
-# Parts of the server's message when a connection fails, and their meaning; the first match counts.
+# Parts of the server's message when a connection fails, and their meaning; the first match wins.
 POSTGRES_REFUSALS = {
     "password authentication failed": ("wrong-password", "does not accept this user and password; check both"),
     "no password supplied": ("password-required", "asks for a password; use password_file, PGPASSWORD or ~/.pgpass"),
@@ -230,13 +230,13 @@ class PostgresDatabase:
             code, fault = POSTGRES_FAULTS[state]
             return InputError(f"{self.source} {fault}", code=code)
         reason = f"the server reports the code {state}" if state else "a date is outside the years 1 to 9999"
-        message = f"{self.source} cannot be read: {reason}; correct the data, or exclude it by a query"
+        message = f"{self.source} cannot be read: {reason}; correct the data, or exclude it with a query"
         return InputError(message, code="bad-data", state=state)
 
 
 @contextmanager
 def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
-    """Connect to a PostgreSQL server, until the block ends."""
+    """Connect to a PostgreSQL server for the length of a ``with`` block."""
     try:
         import psycopg  # noqa: PLC0415
         from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415

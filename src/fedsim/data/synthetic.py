@@ -1,4 +1,4 @@
-"""Generated cities for the demo, examples and tests; in one kind, the true contribution of each partner is known."""
+"""Generate cities for the demo, examples and tests; for one kind, the true contribution of each partner is known."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fedsim.types import Floats, Integers
 
 __all__ = ["City", "CitySettings", "GroundTruth", "KnownCity", "city", "generate_city"]
 
-# A simple city: flats and rentals share no key, only locations; how expensive a location is shows in both.
+# A simple city: flats and rentals share no key, only locations; the price level of a location shows in both.
 
 CITY_CENTRE = np.array([1.34, 103.83])
 KILOMETRES_PER_DEGREE = 111.2
@@ -23,7 +23,7 @@ DISTRICTS = 14
 
 @dataclass(frozen=True, eq=False)
 class City:
-    """``flats`` (lat, lon, area, storey, age, price) of the primary, ``rentals`` (lat, lon, rooms, rating, rent)."""
+    """The primary's ``flats`` (lat, lon, area, storey, age, price) and ``rentals`` (lat, lon, rooms, rating, rent)."""
 
     flats: pl.DataFrame
     rentals: pl.DataFrame
@@ -31,7 +31,7 @@ class City:
 
 @dataclass(frozen=True, eq=False)
 class _Districts:
-    """District centres (kilometres from the city centre), how far each extends, and its price level."""
+    """The centre of each district (in kilometres from the city centre), its extent and its price level."""
 
     centre: Floats
     width: Floats
@@ -52,7 +52,7 @@ class _Districts:
 
 
 def city(rng: np.random.Generator, *, flats: int = 4_000, rentals: int = 3_000) -> City:
-    """Generate a city; several flats share a building and so an exact location, as in real registers.
+    """Generate a city; several flats share a building, and therefore an exact location, as in real registers.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def city(rng: np.random.Generator, *, flats: int = 4_000, rentals: int = 3_000) 
 
 
 def kilometres_to_degrees(places: Floats) -> dict[str, Floats]:
-    """Convert kilometres to degrees; near the equator a degree of latitude is as long as one of longitude."""
+    """Convert kilometres to degrees; near the equator, degrees of latitude and longitude have the same length."""
     degrees = CITY_CENTRE + places / KILOMETRES_PER_DEGREE
     return {"lat": degrees[:, 0].round(6), "lon": degrees[:, 1].round(6)}
 
@@ -100,10 +100,11 @@ def kilometres_to_degrees(places: Floats) -> dict[str, Floats]:
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """``total``: variance of the label that the primary's features leave open; ``explained``: the part of each.
+    """The exact decomposition of the label's variance.
 
-    ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``explained`` already
-    accounts for the partner's own noise and for missed links.
+    ``total`` is the variance that the primary's features leave unexplained, ``explained`` how much of it each part
+    explains, and ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``explained``
+    already accounts for the partner's own noise and for missed links.
 
     >>> truth = GroundTruth(total=100.0, explained={"place": 19.0, "rentals": 32.0}, own=("place",))
     >>> truth.error(), truth.error("place"), truth.error("place", "rentals"), truth.contribution("rentals")
@@ -115,7 +116,7 @@ class GroundTruth:
     own: tuple[str, ...] = ()
 
     def error(self, *known: str) -> float:
-        """Return the RMSE of the best prediction from the primary's features and the parts ``known``."""
+        """Return the RMSE of the best prediction from the primary's features and the ``known`` parts."""
         for part in known:
             if part not in self.explained:
                 message = f"part '{part}' is unknown; the parts are {', '.join(self.explained)}"
@@ -140,7 +141,7 @@ PAIRS_PER_BIN = 400
 
 @dataclass(frozen=True, eq=False)
 class PartnerObservations:
-    """A partner's records: neighbourhood (``home``), ``place``, the signal as ``seen``, its error variance ``blur``."""
+    """A partner's records: neighbourhood (``home``), ``place``, observed signal (``seen``), its variance (``blur``)."""
 
     home: Integers
     place: Floats
@@ -149,10 +150,10 @@ class PartnerObservations:
 
 
 def best_estimate(centres: Floats, sights: PartnerObservations, k: int) -> Floats:
-    """Mean of each neighbourhood's signal, given distance and observation of the K records nearest to its centre.
+    """Return each neighbourhood's expected signal, given distance and observation of the K records nearest its centre.
 
-    The probability that a record at some distance belongs to the neighbourhood is counted over the whole city; records
-    of other neighbourhoods are treated as independent, although some share one.
+    The probability that a record at some distance belongs to the neighbourhood is estimated over the whole city.
+    Records of other neighbourhoods are treated as independent, although some share a neighbourhood.
     """
     distance, near = KDTree(sights.place).query(centres, k=range(1, k + 1))
     belongs = (sights.home[near] == np.arange(len(centres))[:, np.newaxis]).ravel()
@@ -171,7 +172,7 @@ def best_estimate(centres: Floats, sights: PartnerObservations, k: int) -> Float
 
 
 def explained_variance(signal: Floats, estimate: Floats) -> float:
-    """Share of the signal's variance, which is one, that the estimate explains."""
+    """Return the share of the signal's unit variance that the estimate explains."""
     return max(0.0, 1.0 - float(np.mean((signal - estimate) ** 2)))
 
 
@@ -204,9 +205,9 @@ RENTALS_K, SCHOOLS_K = 8, 3
 class CitySettings:
     """The adjustable properties of a city.
 
-    ``noise``: error of the partners' locations in metres, along each axis. ``value``, ``school_value``: share of
-    their part of the hidden value that rentals and schools show; with 0 their features look the same but carry no
-    information. ``leak``: share of a neighbourhood's value that follows from the location alone.
+    ``noise`` is the error of the partners' locations in metres along each axis. ``value`` and ``school_value`` are the
+    shares of their parts of the hidden value that rentals and schools reveal; with 0, their features look the same but
+    carry no information. ``leak`` is the share of a neighbourhood's value that follows from the location alone.
     """
 
     noise: float = 0.0
@@ -226,12 +227,11 @@ class CitySettings:
 
 @dataclass(frozen=True, eq=False)
 class KnownCity:
-    """``flats`` of the primary, ``rentals`` and ``schools`` of two secondaries, and the truth about them.
+    """The primary's ``flats``, the ``rentals`` and ``schools`` of two secondaries, and the ground truth.
 
     ``hidden`` has one row per flat: ``own`` is the part of the price that follows from area, storey and age, ``place``
-    the one that follows from the location, ``rentals`` and ``schools`` the best estimates, from the linked records'
-    features and distances, of the parts that these partners show. Their sum is the best prediction, ``truth.error`` its
-    error.
+    the part that follows from the location. ``rentals`` and ``schools`` are the best estimates of these partners' parts
+    from the features and distances of linked records. The sum is the best prediction, and ``truth.error`` is its error.
     """
 
     flats: pl.DataFrame
@@ -247,9 +247,9 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     Parameters
     ----------
     rng
-        Random generator of all values.
+        Source of all randomness.
     knobs
-        The properties of the city; None for the defaults.
+        The properties of the city; defaults if None.
     flats
         Number of flats.
 
@@ -266,7 +266,7 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     side = math.ceil(math.sqrt(flats))
     cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)
     places = SPACING * (cells - side / 2.0 + rng.uniform(-OFF_GRID, OFF_GRID, (flats, 2)))  # kilometres
-    # The price of one standard deviation of each part; the squares add up to that of the value.
+    # The price of one standard deviation of each part; their squares add up to the square of the value's price.
     hidden = 1.0 - knobs.leak
     shares = {"place": knobs.leak, "rentals": hidden * (1.0 - SCHOOLS_SHARE), "schools": hidden * SCHOOLS_SHARE}
     scale = {name: PRICE_OF_VALUE * math.sqrt(share) for name, share in shares.items()}
@@ -320,7 +320,7 @@ def _generate_schools(rng: np.random.Generator, knobs: CitySettings, places: Flo
 
 
 def _signal(rng: np.random.Generator, part: Floats, value: float) -> Floats:
-    """Return what a partner sees of its part: all of it with a value of 1, unrelated numbers with 0."""
+    """Return what a partner observes of its part: all of it if ``value`` is 1, unrelated numbers if it is 0."""
     return math.sqrt(value) * part + math.sqrt(1.0 - value) * rng.normal(size=len(part))
 
 

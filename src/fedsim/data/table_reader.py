@@ -1,6 +1,6 @@
 """Read a table from a CSV, TSV or Parquet file, a database or an in-memory object into a polars frame.
 
-Errors name file, column and data row (the first row below the header is row 1), never what stands in a cell.
+Errors name the file, column and data row (the first row below the header is row 1), never the contents of a cell.
 """
 
 import csv
@@ -28,7 +28,7 @@ SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
 PARQUET_MAGIC = b"PAR1"
 HEADER_BYTES = 1 << 20
-# Limits for tables that were made to exhaust memory; an honest table does not come near them.
+# Limits against tables crafted to exhaust memory; legitimate tables stay far below them.
 MAX_COLUMNS = 10_000
 MAX_LINE_BYTES = 16 << 20
 MAX_CELL_BYTES = 1 << 20
@@ -65,13 +65,13 @@ def read_table(
     Parameters
     ----------
     source
-        A path, a table of a database, or text that names either: ``flats.csv``, ``sqlite:///flats.db#flats``.
+        A path, a database table, or a string for either: ``flats.csv``, ``sqlite:///flats.db#flats``.
     columns
         The columns to read, in this order; all of them by default.
     separator
-        What separates the cells of a text file; by default what its extension says.
+        The separator between the cells of a text file; derived from the file extension by default.
     option
-        Where the user can set another separator, for error messages.
+        The option that sets the separator, as named in error messages.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def read_table(
 
 
 def detect_separator(path: Path) -> str | None:
-    """Return the separator of a text table where it is not the one that the file's extension says."""
+    """Return the separator of a text table if it differs from the one implied by the file extension."""
     check_readable(path)
     if path.name.lower().endswith(PARQUET_SUFFIXES):
         return None
@@ -104,9 +104,10 @@ def detect_separator(path: Path) -> str | None:
 
 
 def table_parts(source: TableSource) -> list[TableSource]:
-    """Return the files of a folder or of a pattern such as ``flats/*.parquet``, by name; another table is one part.
+    """Return the files in a folder or matching a pattern such as ``flats/*.parquet``; other tables are one part.
 
-    Names that start with a dot or an underscore are skipped in a folder: other programs keep notes there.
+    Files are sorted by name. In a folder, names that start with a dot or an underscore are skipped: other programs keep
+    metadata there.
     """
     if isinstance(source, SqlTable):
         return [source]
@@ -117,13 +118,13 @@ def table_parts(source: TableSource) -> list[TableSource]:
     else:
         return [source]
     if not found:
-        message = f"{source} names no file; give a folder of Parquet files or a pattern such as flats/*.parquet"
+        message = f"{source} matches no file; give a folder of Parquet files or a pattern such as flats/*.parquet"
         raise FileError(message, code="no-parts")
     return list(found)
 
 
 def source_files(sources: Iterable[TableSource]) -> list[Path]:
-    """Return the files that tables are read from; a database server has none."""
+    """Return the files that the tables are read from; a table on a database server has none."""
     files = [source.file if isinstance(source, SqlTable) else source for source in sources]
     return [path for path in files if path]
 
@@ -167,7 +168,7 @@ def _check_columns(path: Path, n_columns: int) -> None:
 
 
 def _check_cells(path: Path, frame: pl.DataFrame) -> None:
-    """Refuse texts that no identifier or category has: every later step would copy them."""
+    """Refuse texts too long for an identifier or category: every later step would copy them."""
     for name in (name for name, dtype in frame.schema.items() if dtype == pl.String):
         sizes = frame[name].str.len_bytes()
         too_long = (sizes > MAX_CELL_BYTES).arg_true()
@@ -179,7 +180,7 @@ def _check_cells(path: Path, frame: pl.DataFrame) -> None:
 
 
 def _check_expansion(path: Path, needed: int) -> None:
-    """Refuse a small file that would take much memory."""
+    """Refuse a small file that would expand to a lot of memory."""
     limit = FREE_BYTES + MAX_EXPANSION * path.stat().st_size
     if needed > limit:
         message = f"{path} would take at least {needed:,} bytes of memory, and for its size the limit is {limit:,}"
@@ -192,7 +193,7 @@ def _check_expansion(path: Path, needed: int) -> None:
 
 
 def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
-    # Parquet begins and ends with the same four bytes, so that a truncated file shows at once.
+    # Parquet begins and ends with the same four bytes, so a truncated file is detected at once.
     with path.open("rb") as file:
         start, size = file.read(4), file.seek(0, 2)
         file.seek(max(0, size - 4))
@@ -233,7 +234,7 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
         _check_separator(path, content, columns, separator, option)
     places = column_positions(path, header, columns)
     try:
-        # All columns, although few are wanted: polars notices surplus cells only where it reads the whole row.
+        # Read all columns even if few are needed: polars detects surplus cells only when it reads the whole row.
         frame = pl.read_csv(content, separator=separator, infer_schema=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # From None: the reader's own message quotes cells, and a traceback would show it.
@@ -245,7 +246,7 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
     frame, blank = frame.head(n_rows), blank.head(n_rows)
     if frame.width != len(header):
         raise FileError(f"{path}: the header cannot be split into columns; check its quotes", code="bad-header")
-    # Polars fills up short rows; they can only be where a last cell is missing.
+    # Polars pads short rows; they can only be where the last cell is missing.
     width = max((place for place, name in enumerate(header, 1) if name), default=0)
     ends_early = frame.to_series(width - 1).is_null() & ~blank
     if ends_early.any() and (short := find_short_row(content, separator, width, set(ends_early.arg_true()))):
@@ -280,7 +281,7 @@ def _read_content(path: Path) -> bytes:
             raise FileError(message, code="line-too-long", limit=MAX_LINE_BYTES)
         start = end + 1
     if b"\0" in content[:HEADER_BYTES]:  # UTF-16 without its mark has one beside every plain letter
-        message = f"{path} holds zero bytes, which no text has; it may be UTF-16: save it as UTF-8"
+        message = f"{path} contains zero bytes, which text files never do; it may be UTF-16: save it as UTF-8"
         raise FileError(message, code="wrong-format", found="UTF-16")
     return content
 
@@ -288,9 +289,9 @@ def _read_content(path: Path) -> bytes:
 def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
     start = content[:HEADER_BYTES]
     if b"\r" in start and b"\n" not in start:
-        message = f"{path} has the line ends of the classic Mac OS; save it with Unix or Windows line ends"
+        message = f"{path} has classic Mac OS line endings; save it with Unix or Windows line endings"
         raise FileError(message, code="line-ends")
-    # The limit may cut a character in two at the very end, far behind the header.
+    # The limit may cut a character in two at the very end, far beyond the header.
     text = start.decode("utf-8-sig", errors="replace")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
@@ -304,7 +305,7 @@ def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
 
 
 def _check_separator(path: Path, content: bytes, columns: list[str] | None, separator: str, option: str) -> None:
-    """Name the separator that the file seems to use, when this one leaves the table in one piece."""
+    """Report the separator that the file seems to use if the given one does not split the table."""
     header = _read_header(path, content, separator)
     names = {**SEPARATOR_NAMES, **{mark: f"'{mark}'" for mark in _repeated_marks(content)}}
     for other, name in names.items():
@@ -316,7 +317,7 @@ def _check_separator(path: Path, content: bytes, columns: list[str] | None, sepa
 
 
 def _repeated_marks(content: bytes) -> Iterator[str]:
-    """Yield the marks that are as frequent in the header as in the line below it, so that they may separate cells."""
+    """Yield the characters that are as frequent in the header as in the line below it: the possible separators."""
     head, *below = _decode_latin1(content[:HEADER_BYTES]).splitlines()[:2] or [""]
     for mark in dict.fromkeys(head):
         plain = mark.isascii() and mark.isprintable() and not mark.isalnum() and mark not in "\" '._-"
@@ -325,7 +326,7 @@ def _repeated_marks(content: bytes) -> Iterator[str]:
 
 
 def find_csv_fault(content: bytes, separator: str) -> tuple[str, int, str]:
-    """Return code, row and description of the first fault of a text that polars refuses.
+    """Return the code, row and description of the first fault in a text that polars rejects.
 
     >>> find_csv_fault(b"id,name\\n1,a\\n2,b,c\\n", ",")
     ('long-row', 2, 'row 2 has 3 cells, but the header has 2; put cells with a separator in quotes')
@@ -349,12 +350,12 @@ def find_csv_fault(content: bytes, separator: str) -> tuple[str, int, str]:
 
 
 def find_short_row(content: bytes, separator: str, width: int, places: Container[int]) -> tuple[int, int, str] | None:
-    """Return number, cell count and description of the first row at these places (from 0) with too few cells.
+    """Return the number, cell count and description of the first of these rows (counted from 0) with too few cells.
 
     >>> find_short_row(b"id,name\\n1,a\\n2\\n", ",", 2, {1})[:2]
     (2, 1)
     """
-    with suppress(csv.Error):  # a cell may be too long for this reader, though polars takes it
+    with suppress(csv.Error):  # a cell may be too long for this reader, although polars accepts it
         rows = csv.reader(io.StringIO(_decode_latin1(content), newline=""), delimiter=separator)
         next(rows)
         for place, cells in enumerate(rows):
@@ -372,7 +373,7 @@ def _decode_latin1(content: bytes) -> str:
 
 
 def _raw_rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield every row as it is in the file and as cells; the header is row 0."""
+    """Yield every row both as raw text and as cells; the header is row 0."""
     text = _decode_latin1(content)
     taken: list[str] = []
 
@@ -390,7 +391,7 @@ def _raw_rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]
 
 
 def to_polars(table: Any, *, party: str) -> pl.DataFrame:
-    """Return the table's columns under their names (as text), in their order; those of an array are x0, x1, ...
+    """Convert a table to polars, keeping column order and names (as text); array columns become x0, x1, ...
 
     >>> to_polars(np.array([[1.0, 2.0]]), party="primary").columns
     ['x0', 'x1']
@@ -405,7 +406,7 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
     except (nw.exceptions.DuplicateError, pl.exceptions.DuplicateError):
         names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
         twice = next((name for name in names if names.count(name) > 1), "")
-        message = f"the {party} table has two columns of one name, '{twice}'; rename one of them"
+        message = f"the {party} table has two columns named '{twice}'; rename one of them"
         raise InputError(message, code="duplicate-column", party=party, column=twice) from None
     array = np.asarray(table) if isinstance(table, list | tuple | np.ndarray) else None
     if array is None or array.ndim != 2:
@@ -416,7 +417,7 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
 
 
 def _typed_series(name: str, column: Any, party: str) -> pl.Series:
-    """Return a column whose values have one type; numbers of several types become floats."""
+    """Return a column with values of a single type; numbers of several types become floats."""
     series = to_series(column, name)
     if series.dtype != pl.Object:
         return series
@@ -438,6 +439,6 @@ def _typed_series(name: str, column: Any, party: str) -> pl.Series:
 
 
 def frame_digest(frame: pl.DataFrame) -> str:
-    """Return a digest of all cells of a table; it stays in the party's folder."""
+    """Return a digest of all cells of a table; it never leaves the party's folder."""
     text = frame.select(pl.all().cast(pl.String)).write_csv()
     return arrays_digest(np.frombuffer(text.encode(), np.uint8))

@@ -1,4 +1,4 @@
-"""Find the K partners of every record: exact search, soft linkage, diagnostics."""
+"""Find the K partners of every record: exact search, soft linkage and diagnostics."""
 
 from typing import TYPE_CHECKING
 

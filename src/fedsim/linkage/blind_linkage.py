@@ -7,13 +7,13 @@ for the secondary's vectors B, a pad R, and the correction W = U V' - R:
     primary    has U, R; receives B - V           its share:  U (B - V)' + R
     secondary  has V; receives A - U and W        its share:  (A - U) B' + W
 
-The shares add up to A B'. From them each party makes its share of the distances. Before the coordinator adds them, both
-shuffle every row by a permutation of its own and blind it, one party by +M and the other by -M, and the primary shifts
-each row by a secret number. So the coordinator sees, row by row in an order that means nothing, how far the distances
-of a record are from each other, and not to whom they belong. Row permutations and M come from a seed that only the two
-parties know; without M the coordinator, who knows U, could solve for B.
+The shares add up to A B'. From them, each party computes its share of the distances. Before the coordinator adds these,
+both parties shuffle every row with its own permutation and blind it, one by +M and the other by -M, and the primary
+shifts each row by a secret number. The coordinator therefore sees, row by row and in a meaningless order, how the
+distances of a record differ from each other, but not which candidates they belong to. Row permutations and M come from
+a seed that only the two parties know; without M the coordinator, which knows U, could solve for B.
 
-Slope: distances are shifted, never multiplied. The greatest common divisor of the differences would reveal a factor.
+Distances are shifted, never multiplied: the greatest common divisor of the differences would reveal a factor.
 
 Letters: n distinct queries, m distinct candidates, d dimensions, r rows of a tile, t partners found in a tile.
 """
@@ -55,29 +55,29 @@ TILE_PAIRS = 1 << 21  # pairs whose distances are opened at once: 4 to 16 MB in 
 VECTORS_PER_BLOCK = 4096  # rows of B - V in one message
 COLUMNS_PER_PRODUCT = 1024
 LIMB_BITS = 16
-# A Dice similarity of one, which leaves room for noise. The common ones of two filters can be read back from their
-# similarity as long as the square of their ones is below 2**27: with 4,096 bits each.
+# The value of a Dice similarity of one; it leaves room for noise. The common ones of two filters can be recovered from
+# their similarity as long as the square of their ones is below 2**27, that is with up to 4,096 bits each.
 DICE_BITS = 26
-FLAT_DICE_SPREAD = 0.1  # where all Dice distances of a table are equal
-MAX_SPREAD_QUERIES = 2000  # records of the secondary by which the spread of its distances is measured
+FLAT_DICE_SPREAD = 0.1  # used if all Dice distances of a table are equal
+MAX_SPREAD_QUERIES = 2000  # records of the secondary that are used to measure the spread of its distances
 
 
 @dataclass(frozen=True)
 class BlindMetric:
-    """A metric in shares.
+    """A metric on secret shares.
 
     A *value* is what the coordinator opens: the distance (Hamming), its square (position), or 2**26 times the distance
-    minus one (Dice), each rounded to an integer. ``tolerance`` bounds by how much rounding can exchange two values.
+    minus one (Dice), each rounded to an integer. ``tolerance`` bounds how far apart values can be swapped by rounding.
     """
 
     name: str
     ring: np.dtype[np.unsignedinteger]
-    delivered: np.dtype[np.unsignedinteger]  # of a value as the primary gets it, with the fraction of its noise
+    delivered: np.dtype[np.unsignedinteger]  # of a value as the primary receives it, with the fraction of its noise
     tolerance: int = 0
 
     @property
     def fraction_bits(self) -> int:
-        """The bits of a delivered value that are its fraction."""
+        """The number of fraction bits of a delivered value."""
         return 8 * (self.delivered.itemsize - self.ring.itemsize)
 
     @property
@@ -86,15 +86,15 @@ class BlindMetric:
         return self.name == "dice"
 
     def vectors(self, table: EncodedTable) -> "AnyArray | FilterRows":
-        """Return the records as vectors of the ring, (n, d); filters are unpacked where they are used."""
+        """Return the records as vectors over the ring, (n, d); filters are unpacked only when they are used."""
         if self.name == "position":
             return np.ascontiguousarray(table.bits).view(POSITION_DTYPE).astype(np.int64).astype(self.ring)
         return FilterRows(table, self.ring)
 
     def share(self, product: AnyArray, squares: AnyArray, ones: Integers | None) -> AnyArray:
-        """Turn a share of A B' into one of the values; ``squares`` are the squared lengths that its holder knows.
+        """Convert a share of A B' to a share of the values; ``squares`` are the squared lengths that its holder knows.
 
-        ``ones`` has the ones of both filters of every pair, for Dice.
+        ``ones`` holds the ones of both filters of every pair, for Dice.
         """
         twice = product + product
         if ones is None:
@@ -102,7 +102,7 @@ class BlindMetric:
         return np.asarray(-twice * dice_weights(ones).astype(self.ring))
 
     def distances(self, values: AnyArray, ones: Integers | None, *, noisy: bool) -> AnyArray:
-        """Return the distances of signed values: without noise exactly those of the metric."""
+        """Return the distances for signed values; without noise they equal the metric exactly."""
         if ones is not None and not noisy:
             common = np.rint(-values * ones / 2.0 ** (DICE_BITS + 1))
             return np.asarray((ones - 2.0 * common) / np.maximum(ones, 1))
@@ -113,7 +113,7 @@ class BlindMetric:
         return values
 
     def noise_deviation(self, sigma: float, spread: float) -> float:
-        """Return the deviation of the noise on values; ``spread`` is 0 where all distances of a table are equal."""
+        """Return the deviation of the noise on values; ``spread`` is 0 if all distances of a table are equal."""
         return sigma * (spread or (FLAT_DICE_SPREAD * 2.0**DICE_BITS if self.by_ones else 1.0))
 
     def largest_noise(self, n_bits: int) -> float:
@@ -122,14 +122,14 @@ class BlindMetric:
         return float(2.0 ** (8 * self.ring.itemsize - 1)) - largest
 
     def values_of(self, distance: Floats) -> Floats:
-        """Return the values of distances."""
+        """Convert distances to values."""
         if self.name == "dice":
             return (distance - 1.0) * 2.0**DICE_BITS
         return np.square(distance) if self.name == "position" else np.asarray(distance, dtype=np.float64)
 
 
 def blind_metric(name: str, n_bits: int) -> BlindMetric:
-    """Return a metric in shares; raise ``SettingError`` for one that has none.
+    """Return a metric on secret shares; raise ``SettingError`` for a metric that has no such form.
 
     >>> blind_metric("hamming", 1024).ring.name, blind_metric("dice", 1024).tolerance
     ('uint16', 2048)
@@ -146,7 +146,7 @@ def blind_metric(name: str, n_bits: int) -> BlindMetric:
 
 @dataclass(frozen=True, eq=False)
 class FilterRows:
-    """Filters as vectors with a number for every bit, which would take 16 or 32 times the memory of the filters."""
+    """Filters that act as vectors with one number per bit, without using 16 or 32 times the memory."""
 
     table: EncodedTable
     dtype: np.dtype[np.unsignedinteger]
@@ -169,15 +169,15 @@ class FilterRows:
 
 
 def dice_weights(ones: Integers) -> Integers:
-    """Return 2**26 / ones, rounded; two empty filters have nothing to weigh."""
+    """Return 2**26 / ones, rounded; the weight of two empty filters is irrelevant."""
     return np.where(ones > 0, np.rint(2.0**DICE_BITS / np.maximum(ones, 1)), 0).astype(np.int64)
 
 
 def ring_product(left: AnyArray, right: AnyArray | FilterRows) -> AnyArray:
     """Return left right' modulo the size of the type, (r, d) x (m, d) -> (r, m).
 
-    Long vectors are cut into limbs of 16 bits, whose products are exact in float64: with d up to 2**21 no sum exceeds
-    2**53. A matrix product is then faster than any arithmetic of integers.
+    Long vectors are split into limbs of 16 bits, whose products are exact in float64: with d up to 2**21 no sum exceeds
+    2**53. A matrix product is then faster than any integer arithmetic.
 
     >>> ring_product(np.array([[3, 65535]], np.uint16), np.array([[2, 2]], np.uint16)).tolist()
     [[4]]
@@ -199,7 +199,7 @@ def ring_product(left: AnyArray, right: AnyArray | FilterRows) -> AnyArray:
 
 
 def _limbs(values: AnyArray) -> list[tuple[int, Floats]]:
-    """Return the limbs of numbers that are not all zero, each with its place."""
+    """Return the limbs that are not all zero, each with its position."""
     if values.dtype.itemsize == 2:
         return [(0, values.astype(np.float64))]
     low, high = values & 0xFFFF, values >> LIMB_BITS
@@ -225,7 +225,7 @@ class BlindVectors:
 
     @property
     def ones(self) -> Integers32:
-        """The numbers of ones that the other party must know, (n,); none unless the metric is Dice."""
+        """The number of ones per record that the other party must know, (n,); empty unless the metric is Dice."""
         return self.squares.astype(np.int32) if self.metric.by_ones else np.zeros(0, np.int32)
 
     def __len__(self) -> int:
@@ -234,7 +234,7 @@ class BlindVectors:
 
 @dataclass(frozen=True, eq=False)
 class BlindQueries:
-    """The primary's distinct records, sorted by keyed names, which tell nobody else anything but who is asked again."""
+    """The primary's distinct records, sorted by keyed names, which reveal only whether a record is requested again."""
 
     vectors: BlindVectors
     names: Words  # (n,), ascending
@@ -242,7 +242,7 @@ class BlindQueries:
 
 
 def blind_queries(table: EncodedTable, metric: BlindMetric, secret: bytes, list_name: str) -> BlindQueries:
-    """Prepare the primary's records; ``secret`` is the primary's own."""
+    """Prepare the primary's records; ``secret`` belongs to the primary."""
     check_filters(table, "primary")
     keyed = hash_rows(table.bits, derive_subkey(secret, f"names of records for {list_name}", SECRET_BYTES))
     names, first, place = np.unique(keyed, return_index=True, return_inverse=True)
@@ -254,8 +254,8 @@ def blind_queries(table: EncodedTable, metric: BlindMetric, secret: bytes, list_
 class BlindCandidates:
     """The secondary's distinct records in the order of their lowest pseudonyms.
 
-    A pseudonym is a place in the secondary's secret order of its rows, which nobody else knows. Records with equal
-    encodings form one class, so that the coordinator sees no frequencies.
+    A pseudonym is a position in the secondary's secret order of its rows. Records with equal encodings form one class,
+    so that the coordinator sees no frequencies.
     """
 
     vectors: BlindVectors
@@ -264,14 +264,14 @@ class BlindCandidates:
     starts: Integers  # (m + 1,), where the members of each class begin
 
     def members_of(self, classes: Integers32) -> tuple[Integers32, Integers32]:
-        """Return how many members each class has, and their pseudonyms one class after the other."""
+        """Return the number of members of each class, and their pseudonyms, class by class."""
         counts = (self.starts[classes + 1] - self.starts[classes]).astype(np.int32)
         parts = [self.members[self.starts[one] : self.starts[one + 1]] for one in classes]
         return counts, np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 def blind_candidates(table: EncodedTable, metric: BlindMetric, secret: bytes, list_name: str) -> BlindCandidates:
-    """Prepare the secondary's records; ``secret`` is the secondary's own."""
+    """Prepare the secondary's records; ``secret`` belongs to the secondary."""
     check_filters(table, "secondary")
     order = pseudonym_order(secret, list_name, table)
     shuffled = EncodedTable(table.bits[order], table.n_bits, table.fingerprint)
@@ -283,9 +283,9 @@ def blind_candidates(table: EncodedTable, metric: BlindMetric, secret: bytes, li
 
 
 def measure_spread(table: EncodedTable, metric: BlindMetric, k: int) -> float:
-    """Return the standard deviation of the values between records of one table and their K nearest others.
+    """Return the standard deviation of the values between records of one table and their K nearest other records.
 
-    The secondary tells it to the coordinator, who scales the noise by it; zero if there is no deviation.
+    The secondary sends it to the coordinator, which scales the noise by it; zero if there is no variation.
     """
     step = -(-len(table) // MAX_SPREAD_QUERIES)
     some = EncodedTable(table.bits[::step], table.n_bits, table.fingerprint)
@@ -294,11 +294,11 @@ def measure_spread(table: EncodedTable, metric: BlindMetric, k: int) -> float:
     return 0.0 if not values.size or values.min() == values.max() else float(values.std())
 
 
-# Masks. Every seed serves one table: a mask that covered two different vectors would reveal their difference.
+# Masks. Every seed is used for one table only: a mask that covered two different vectors would reveal their difference.
 
 
 def tile_rows(n_candidates: int) -> int:
-    """Return the rows of a tile, so that its size has a bound."""
+    """Return the number of rows per tile, chosen to bound the size of a tile."""
     return max(1, TILE_PAIRS // n_candidates)
 
 
@@ -316,19 +316,19 @@ def is_tile(rows: slice, n_queries: int, n_candidates: int) -> bool:
 
 
 def query_masks(deal: bytes, tile: slice, metric: BlindMetric, dimensions: int) -> AnyArray:
-    """Return U of a tile, (r, d), from what the coordinator dealt to the primary."""
+    """Return U for a tile, (r, d), from the seed that the coordinator dealt to the primary."""
     shape = (tile.stop - tile.start, dimensions)
     return random_array(deal, f"masks of rows {tile.start} to {tile.stop}", shape, metric.ring)
 
 
 def query_pad(deal: bytes, tile: slice, metric: BlindMetric, n_candidates: int) -> AnyArray:
-    """Return R of a tile, (r, m), likewise."""
+    """Return R for a tile, (r, m), from the same seed."""
     shape = (tile.stop - tile.start, n_candidates)
     return random_array(deal, f"pad of rows {tile.start} to {tile.stop}", shape, metric.ring)
 
 
 def candidate_masks(deal: bytes, block: slice, metric: BlindMetric, dimensions: int) -> AnyArray:
-    """Return V of a block of candidates, from what the coordinator dealt to the secondary."""
+    """Return V for a block of candidates, from the seed that the coordinator dealt to the secondary."""
     shape = (block.stop - block.start, dimensions)
     return random_array(deal, f"masks of rows {block.start} to {block.stop}", shape, metric.ring)
 
@@ -336,7 +336,7 @@ def candidate_masks(deal: bytes, block: slice, metric: BlindMetric, dimensions: 
 def all_candidate_masks(
     deal: bytes, n_candidates: int, metric: BlindMetric, dimensions: int, folder: Path | None = None
 ) -> AnyArray:
-    """Return V, (m, d); if it is large and there is a folder, in a file there."""
+    """Return V, (m, d), stored in a file in the folder if it is large and a folder is given."""
     masks = scratch_array((n_candidates, dimensions), metric.ring, folder)
     for block in vector_blocks(n_candidates):
         masks[block] = candidate_masks(deal, block, metric, dimensions)
@@ -350,16 +350,16 @@ def vector_blocks(n_candidates: int) -> Iterator[slice]:
 
 
 def vector_block(first: int, n_candidates: int) -> slice | None:
-    """Return the block that begins with a row, or None if none does."""
+    """Return the block that starts at a row, or None if there is none."""
     if not 0 <= first < n_candidates or first % VECTORS_PER_BLOCK:
         return None
     return slice(first, min(first + VECTORS_PER_BLOCK, n_candidates))
 
 
 def column_permutations(seed: bytes, names: Words, n_candidates: int) -> Integers:
-    """Return the permutation of every row, (r, m), by a seed that the coordinator does not know.
+    """Return the permutation of every row, (r, m), from a seed that the coordinator does not know.
 
-    It belongs to the record, so that a record that is linked again is shuffled the same way.
+    It depends on the record, so a record that is linked again is shuffled the same way.
     """
     key = derive_subkey(seed, "columns", BLOCK_KEY_BYTES)
     place_bits = np.uint64(max(1, int(n_candidates - 1).bit_length()))
@@ -369,14 +369,14 @@ def column_permutations(seed: bytes, names: Words, n_candidates: int) -> Integer
     for row, name in enumerate(names.astype(WORD_DTYPE)):  # a stream of its own: the counter starts at the name
         cipher = Cipher(algorithms.AES(key), modes.CTR(name.tobytes() + bytes(8)))
         drawn[row] = np.frombuffer(cipher.encryptor().update(zeros), WORD_DTYPE)
-    # Sorting words whose low bits are the place is faster than sorting places by words, and breaks ties.
+    # Sorting words that hold the position in their low bits is faster than an argsort of words, and breaks ties.
     drawn = (drawn & ~mask) | places
     drawn.sort(axis=1)
     return (drawn & mask).astype(np.int64)
 
 
 def row_shifts(secret: bytes, names: Words, metric: BlindMetric) -> AnyArray:
-    """Return the secret number by which the primary shifts each row, (r,); ``secret`` is the primary's own."""
+    """Return the secret number by which the primary shifts each row, (r,); ``secret`` belongs to the primary."""
     blocks = np.zeros((len(names), 2), WORD_DTYPE)
     blocks[:, 0] = names
     return random_words(derive_subkey(secret, "shifts of rows", BLOCK_KEY_BYTES), blocks).astype(metric.ring)
@@ -387,10 +387,10 @@ def row_shifts(secret: bytes, names: Words, metric: BlindMetric) -> AnyArray:
 
 @dataclass(frozen=True, eq=False)
 class RowSecrets:
-    """What primary and secondary know of a tile and the coordinator does not: the order of each row, and the blinding.
+    """What the primary and secondary know about a tile but the coordinator does not: row permutations and blinding.
 
-    ``occasion`` names the request and what the coordinator dealt for it: another deal under the same blinding would let
-    the coordinator subtract the blinding.
+    ``occasion`` identifies the request and the masks dealt for it: with new masks under the same blinding, the
+    coordinator could subtract the blinding.
     """
 
     permutation: Integers  # (r, m)
@@ -400,14 +400,14 @@ class RowSecrets:
     def draw(
         cls, seed: bytes, occasion: str, names: Words, tile: slice, metric: BlindMetric, *, n_candidates: int
     ) -> "RowSecrets":
-        """Draw both from the seed that the two parties share; ``names`` are those of all rows."""
+        """Draw both from the seed that the two parties share; ``names`` are the names of all rows."""
         shape = (tile.stop - tile.start, n_candidates)
         blinding = random_array(seed, f"blinding of rows {tile.start} to {tile.stop}: {occasion}", shape, metric.ring)
         return cls(column_permutations(seed, names[tile], n_candidates), blinding)
 
 
 def correction(deal: bytes, tile: slice, metric: BlindMetric, masks: AnyArray) -> AnyArray:
-    """Return W of a tile, which the coordinator sends to the secondary; ``masks`` is V."""
+    """Return W for a tile, which the coordinator sends to the secondary; ``masks`` is V."""
     pad = query_pad(deal, tile, metric, len(masks))
     return np.asarray(ring_product(query_masks(deal, tile, metric, masks.shape[1]), masks) - pad)
 
@@ -421,7 +421,7 @@ def primary_share(  # noqa: PLR0913, PLR0917
     secrets: RowSecrets,
     shifts: AnyArray,
 ) -> AnyArray:
-    """Return the primary's share of the values of a tile; ``masked`` is B - V, ``ones`` those of the candidates."""
+    """Return the primary's share of a tile's values; ``masked`` is B - V, ``ones`` the candidates' numbers of ones."""
     metric = queries.metric
     product = ring_product(query_masks(deal, tile, metric, masked.shape[1]), masked)
     product += query_pad(deal, tile, metric, len(masked))
@@ -434,14 +434,14 @@ def primary_share(  # noqa: PLR0913, PLR0917
 
 
 def secondary_product(candidates: BlindVectors, masked: AnyArray) -> AnyArray:
-    """Return (A - U) B' of a tile, which needs no correction yet; ``masked`` is A - U."""
+    """Return (A - U) B' for a tile, which does not need the correction yet; ``masked`` is A - U."""
     return ring_product(masked, candidates.rows)
 
 
 def secondary_share(
     candidates: BlindVectors, product: AnyArray, dealt: AnyArray, ones: Integers32, secrets: RowSecrets
 ) -> AnyArray:
-    """Return the secondary's share; ``dealt`` is W, ``ones`` those of the tile's queries."""
+    """Return the secondary's share; ``dealt`` is W, ``ones`` the numbers of ones of the tile's queries."""
     metric = candidates.metric
     total = _pair_ones(ones, candidates.ones) if metric.by_ones else None
     share = metric.share(product + dealt, candidates.squares[None, :], total)
@@ -454,7 +454,7 @@ def _pair_ones(left: Integers32, right: Integers32) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class OpenedTile:
-    """What the primary gets of a tile: how many places each row has, the places, and their values, still shifted."""
+    """What the primary receives for a tile: the number of places per row, the places, and their shifted values."""
 
     counts: Integers32  # (r,)
     places: Integers32  # (t,)
@@ -463,13 +463,13 @@ class OpenedTile:
 
 @dataclass(frozen=True, eq=False)
 class BlindNoise:
-    """Noise of the coordinator on the values it delivers, a fixed function of a record and a place of its row."""
+    """The coordinator's noise on the values it delivers, a fixed function of a record and a place in its row."""
 
     key: bytes
     deviation: float  # of the values
 
     def draw(self, names: Words, places: Integers) -> tuple[Floats, Words]:
-        """Return the noise of every place, and numbers that decide between equal values."""
+        """Return the noise of every place, and numbers that break ties between equal values."""
         blocks = np.empty((len(names), 2), WORD_DTYPE)
         blocks[:, 0], blocks[:, 1] = names, places
         words = random_words(self.key, blocks)
@@ -480,9 +480,9 @@ class BlindNoise:
 def open_tile(
     metric: BlindMetric, shares: tuple[AnyArray, AnyArray], k: int, names: Words, noise: BlindNoise | None
 ) -> OpenedTile:
-    """Add the shares and return the K nearest places of every row, with all that tie with the last.
+    """Add the shares and return the K nearest places of every row, including all ties with the last one.
 
-    With noise exactly K are returned: which values tie would be known without noise otherwise.
+    With noise, exactly K are returned, because ties would otherwise reveal which values are equal without noise.
     """
     total = shares[0] + shares[1]
     relative = open_differences(metric, total)
@@ -502,12 +502,12 @@ def open_tile(
 
 
 def open_differences(metric: BlindMetric, total: AnyArray) -> AnyArray:
-    """Return what the sum of both shares shows: by how much the values of a row differ from its first, signed."""
+    """Return what the sum of both shares reveals: the signed difference of each value from the first one in its row."""
     return (total - total[:, :1]).view(f"<i{metric.ring.itemsize}")
 
 
 def _wrap(whole: Floats, dtype: np.dtype[np.unsignedinteger]) -> AnyArray:
-    """Return rounded numbers modulo the size of a type; huge noise wraps around."""
+    """Return rounded numbers modulo the range of a type; huge noise wraps around."""
     limit = 2.0**62
     return np.clip(whole, -limit, limit).astype(np.int64).astype(dtype)
 
@@ -546,9 +546,9 @@ def read_opened(  # noqa: PLR0913
     first: int,
     noisy: bool,
 ) -> NearestClasses:
-    """Undo the shifts and the shuffling of a tile; ``ones`` are those of its queries and of all candidates.
+    """Undo the shifts and shuffling of a tile; ``ones`` are the numbers of ones of its queries and of all candidates.
 
-    ``first`` is the first row of the tile; the other arguments belong to the tile alone.
+    ``first`` is the first row of the tile; the other arguments belong to the tile only.
     """
     rows = np.repeat(np.arange(len(opened.counts)), opened.counts)
     classes = permutation[rows, opened.places]
@@ -560,9 +560,9 @@ def read_opened(  # noqa: PLR0913
 
 
 def nearest_classes(parts: list[NearestClasses], k: int) -> NearestClasses:
-    """Join the tiles, whose rows follow each other, and cut every row to its K nearest classes, ties by class.
+    """Join consecutive tiles and cut every row to its K nearest classes, with ties broken by class.
 
-    K classes always hold the K nearest members: a member has a place only if the first of its class has one.
+    K classes always contain the K nearest members: a member ranks among them only if the first of its class does.
     """
     rows, classes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "classes"))
     distance = np.concatenate([part.distance for part in parts])
@@ -574,7 +574,7 @@ def nearest_classes(parts: list[NearestClasses], k: int) -> NearestClasses:
 def expand_classes(
     found: NearestClasses, counts: Integers32, members: Integers32, k: int
 ) -> tuple[Integers32, AnyArray]:
-    """Replace classes by their members, given for ``found.distinct``; return K pseudonyms and distances, (n, K)."""
+    """Replace classes with their members, given for ``found.distinct``; return K pseudonyms and distances, (n, K)."""
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     place = np.searchsorted(found.distinct, found.classes)
     sizes = counts[place]
@@ -593,18 +593,18 @@ def scale_links(
     every = distance[place]  # (records, K)
     if scale is None:
         if counted is None or not counted.any():
-            raise InputError("no record is counted; mark at least one training record", code="bad-training-mask")
+            raise InputError("no training record is marked; mark at least one", code="bad-training-mask")
         scale = fit_scale(every[counted])
     similarity = similarities(every, scale).astype(np.float32)
     return scale, rank_by_similarity(partner[place], similarity[:, :, None])
 
 
 def opened_view(queries: EncodedTable, candidates: EncodedTable, metric: str, secret: bytes = bytes(32)) -> Integers:
-    """Return all that a blind coordinator sees of two encoded tables: per row the sorted differences of its values.
+    """Return everything that a blind coordinator sees of two encoded tables: the sorted value differences of each row.
 
-    One row per distinct query, in an order that means nothing, and one column per distinct candidate. Each row is given
-    relative to its smallest value: the coordinator does not know the shift, and which column is whose is shuffled row
-    by row, so that sorting loses nothing. Beside it the coordinator knows the names of the records, which are random.
+    The result has one row per distinct query, in a meaningless order, and one column per distinct candidate. Each row
+    is relative to its smallest value, because the coordinator does not know the shift; columns are shuffled row by row,
+    so sorting loses no information. The coordinator also knows the names of the records, which are random.
 
     >>> left, right = (EncodedTable(np.array(rows, np.uint8), 8, "") for rows in ([[1], [3]], [[0], [7], [7]]))
     >>> sorted(opened_view(left, right, "hamming").tolist())
@@ -620,7 +620,7 @@ def opened_view(queries: EncodedTable, candidates: EncodedTable, metric: str, se
 
 
 def _pair_values(left: BlindVectors, right: BlindVectors, tile: slice) -> AnyArray:
-    """Return the values of some rows of ``left`` and all of ``right``, which no role computes alone, (r, m)."""
+    """Return the values of some rows of ``left`` and all of ``right``, (r, m); no single role can compute them."""
     metric = left.metric
     ones = _pair_ones(left.ones[tile], right.ones) if metric.by_ones else None
     squares = left.squares[tile, None] + right.squares[None, :]
@@ -631,7 +631,7 @@ def _pair_values(left: BlindVectors, right: BlindVectors, tile: slice) -> AnyArr
 
 
 class UnmaskedLinks(NamedTuple):
-    """Links as a blind linkage makes them, in the order of the primary's records; partners are pseudonyms."""
+    """The links of a blind linkage, in the order of the primary's records; partners are pseudonyms."""
 
     order: Integers32  # (m,), the secondary's row behind each pseudonym
     partner: Integers32  # (n, K)
@@ -642,7 +642,7 @@ class UnmaskedLinks(NamedTuple):
 def link_unmasked(
     queries: EncodedTable, candidates: EncodedTable, linking: LinkageConfig, secret: bytes, list_name: str
 ) -> UnmaskedLinks:
-    """Link in one process what the three roles link together, with their noise but without masks, for an audit."""
+    """Compute in one process the links that the three roles compute together, with noise but no masks, for an audit."""
     metric, k = blind_metric(linking.metric, queries.n_bits), linking.k
     ours = blind_queries(queries, metric, secret, list_name)
     theirs = blind_candidates(candidates, metric, secret, list_name)

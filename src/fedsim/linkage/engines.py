@@ -1,7 +1,8 @@
-"""Where a search runs: on this machine, or on a cluster; tiles of queries against chunks of the candidates.
+"""Run searches on this machine or on a cluster, as tiles of queries against chunks of candidates.
 
-The order (distance, candidate row) makes the K best of a table the K best of the K best of its chunks, so an engine may
-search tiles in any order and again after a failure, and every engine returns the same bytes.
+Because results are ordered by (distance, candidate row), the K best of a table are the K best among the K best of its
+chunks. An engine may therefore search tiles in any order, and again after a failure; every engine returns the same
+bytes.
 
 Letters: T queries of a tile, w candidates found so far, at most K.
 """
@@ -35,7 +36,7 @@ CHUNK_BYTES = 2**28  # of candidates; a worker's index of places takes about six
 
 @dataclass(frozen=True, eq=False)
 class CandidateChunk:
-    """Prepared candidates, the row of the first one in its table, and how to search them."""
+    """Prepared candidates, the table row of the first one, and how to search them."""
 
     metric: Metric
     records: Records
@@ -46,7 +47,7 @@ class CandidateChunk:
 
 @dataclass(frozen=True, eq=False)
 class TileBest:
-    """The nearest candidates of a tile, by (distance, row), and which pairs have nothing in common, where known."""
+    """The nearest candidates of a tile, by (distance, row), and which pairs have nothing in common, if known."""
 
     partner: Integers  # (T, w)
     distance: Floats  # (T, w)
@@ -59,7 +60,7 @@ class TileBest:
 
 @dataclass(frozen=True, eq=False)
 class QueryTile:
-    """Prepared queries, under a number, and what was found for them in the chunks before."""
+    """Numbered, prepared queries, and the results found for them in earlier chunks."""
 
     number: int
     records: Records
@@ -67,7 +68,7 @@ class QueryTile:
 
 
 class Engine(Protocol):
-    """Runs searches; entered as a context, in which it may start or connect to a cluster."""
+    """Runs searches; a context manager that may start or connect to a cluster."""
 
     def __enter__(self) -> Self: ...
 
@@ -76,26 +77,26 @@ class Engine(Protocol):
     ) -> None: ...
 
     def check(self) -> None:
-        """Raise an error if searches cannot run; starts nothing."""
+        """Raise an error if searches cannot run; do not start anything."""
         ...
 
     def search(
         self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
     ) -> tuple[Integers, Floats, str]:
-        """Return partners and distances of all queries, and the plan."""
+        """Return the partners and distances of all queries, and the plan."""
         ...
 
     def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
-        """Yield number, best candidates and plan of every tile, in any order; holds few tiles at a time."""
+        """Yield the number, best candidates and plan of every tile, in any order; hold only a few tiles at a time."""
         ...
 
     def describe(self) -> str:
-        """Return where searches run, for a person."""
+        """Return a readable description of where searches run."""
         ...
 
 
 def load_engine(setting: str) -> Engine:
-    """Return the engine of a setting: its name, and behind a colon its address if it takes one.
+    """Return the engine for a setting: a name, followed by a colon and an address if the engine has one.
 
     >>> load_engine("local").describe()
     'this machine'
@@ -137,7 +138,7 @@ class LocalEngine:
 
 
 def search_tile(chunk: CandidateChunk, tile: QueryTile, memory: SearchMemory) -> tuple[TileBest, str]:
-    """Return the best candidates of a tile in this chunk and in those before, and the plan.
+    """Return the best candidates of a tile in this chunk and earlier ones, and the plan.
 
     ``memory`` keeps the index of the chunk for the next tile.
     """
@@ -150,7 +151,7 @@ def search_tile(chunk: CandidateChunk, tile: QueryTile, memory: SearchMemory) ->
     best = TileBest(rows + chunk.first, distance, disjoint)
     if tile.before is None:
         return best, memory.plan
-    # Both are sorted and the rows before are lower, so a stable sort by distance is one by (distance, row).
+    # Both are sorted and earlier rows are lower, so a stable sort by distance is a sort by (distance, row).
     parts = [{**tile.before.arrays()}, best.arrays()]
     joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
     order = np.argsort(joined["distance"], axis=1, kind="stable")[:, : chunk.k]
@@ -184,14 +185,14 @@ def search_by_tiles(
 
 
 def records_per_chunk(metric: Metric, candidates: Records) -> int:
-    """Return how many such candidates make a chunk; all for a metric whose weights depend on the whole table."""
+    """Return the number of candidates per chunk; all of them if the metric's weights depend on the whole table."""
     if getattr(metric, "weighs_by_table", False):
         return 2**62
     return max(1, CHUNK_BYTES * runner.count_records(candidates) // max(1, record_bytes(candidates)))
 
 
 def record_bytes(records: Any) -> int:
-    """Return about how many bytes prepared records take."""
+    """Return the approximate size of prepared records in bytes."""
     if isinstance(records, tuple):
         return sum(record_bytes(column) for column in records)
     if isinstance(records, np.ndarray):

@@ -1,4 +1,4 @@
-"""Files of links (Parquet) and of encoded tables (safetensors), checked by digest."""
+"""Files of links (Parquet) and encoded tables (safetensors), verified by digest."""
 
 import hashlib
 import json
@@ -32,13 +32,13 @@ def save_links(
     Parameters
     ----------
     links
-        The result of :func:`fedsim.linkage.link`; :func:`load_links` returns it bit for bit.
+        The result of :func:`fedsim.linkage.link`; :func:`load_links` restores it bit for bit.
     path
         The file, which is written atomically.
     primary_ids, secondary_ids
         Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`Links.to_polars`.
     part
-        Number of this file, number of files and row of the first record, for links in several files of a folder.
+        The number of this file, the number of files and the row of the first record, if links span several files.
     """
     about = {
         "k": links.k,
@@ -68,12 +68,12 @@ def part_name(number: int) -> str:
 
 
 def load_links(path: str | Path) -> Links:
-    """Read links from a file or a folder; a ``FileError`` if it is another or has changed.
+    """Read links from a file or a folder; raise ``FileError`` if the format is wrong or the content has changed.
 
     Parameters
     ----------
     path
-        A file that :func:`save_links` wrote, or a folder of such files.
+        A file written by :func:`save_links`, or a folder of such files.
     """
     path = Path(path)
     if not path.exists():
@@ -84,7 +84,7 @@ def load_links(path: str | Path) -> Links:
     parts = [_load_file(each) for each in paths]
     firsts = np.cumsum([0, *(len(links) for links, _ in parts)])
     if not parts or any(part != [at, len(parts), firsts[at]] for at, (_, part) in enumerate(parts)):
-        message = f"{path} does not hold all parts of one folder of links; create it again or copy it again"
+        message = f"{path} does not contain all parts of one folder of links; create it again or copy it again"
         raise FileError(message, code="damaged-file", path=path)
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part, _ in parts]) for name in (*LINK_COLUMNS, "next_distance")
@@ -93,7 +93,7 @@ def load_links(path: str | Path) -> Links:
 
 
 def _load_file(path: Path) -> tuple[Links, list[int]]:
-    """Return the links of a file, and which part of a folder they are."""
+    """Return the links in a file, and which part of a folder they are."""
     try:
         metadata = pl.read_parquet_metadata(path)
         if metadata.get("fedsim") not in (LINKS_FORMAT, WIDE_LINKS_FORMAT):
@@ -127,7 +127,7 @@ def _load_file(path: Path) -> tuple[Links, list[int]]:
 
 
 def _links_digest(links: Links) -> str:
-    """Return a digest that detects the flipped bits a Parquet reader does not notice."""
+    """Return a digest that detects flipped bits, which a Parquet reader may not notice."""
     digest = hashlib.sha256()
     for name in (*LINK_COLUMNS, "next_distance"):
         digest.update(np.ascontiguousarray(getattr(links, name)).data)
@@ -149,7 +149,7 @@ def save_encoded(table: EncodedTable, path: Path | str) -> None:
 
 
 def load_encoded(path: Path | str) -> EncodedTable:
-    """Read the table that :func:`save_encoded` wrote; a ``FileError`` if the file is another or has changed.
+    """Read a table written by :func:`save_encoded`; raise ``FileError`` for another format or changed content.
 
     Parameters
     ----------
@@ -196,8 +196,8 @@ def _encoded_metadata(table: EncodedTable) -> dict[str, str]:
 def encoded_table_digest(table: EncodedTable) -> str:
     """Return the SHA-256 of an encoded table: filters, size and fingerprint.
 
-    The coordinator's pseudonyms depend on it. It differs from ``protocol.sealed_rows.offer_digest``, by which parties
-    avoid sending the same table twice.
+    The coordinator's pseudonyms depend on it. It differs from ``protocol.sealed_rows.offer_digest``, which parties use
+    to avoid sending the same table twice.
     """
     digest = hashlib.sha256(f"{ENCODED_FORMAT}|{table.n_bits}|{table.fingerprint}|{len(table)}|".encode())
     digest.update(np.ascontiguousarray(table.bits).data)

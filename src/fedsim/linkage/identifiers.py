@@ -1,7 +1,7 @@
-"""Read identifiers of any table type as the arrays that metrics compare, and check that two tables can be compared.
+"""Read identifiers from any table type as the arrays that metrics compare, and check that two tables are comparable.
 
-Records may be NumPy arrays, lists, mappings of columns, and pandas, polars or Arrow tables. Errors name table, column
-and row (the first record is row 1), never the value.
+Records may be NumPy arrays, lists, mappings of columns, or pandas, polars or Arrow tables. Errors name the table,
+column and row (the first record is row 1), never the value.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from fedsim import cells
     from fedsim.cells import CellType
-else:  # arrays of numbers, texts and encoded tables are read where neither is installed
+else:  # numeric arrays, texts and encoded tables can be read even if neither is installed
     nw, pl, cells = LazyModule("narwhals"), LazyModule("polars"), LazyModule("fedsim.cells")
 
-UNNAMED_COLUMN = "identifier"  # what a column is called when it came without a name
+UNNAMED_COLUMN = "identifier"  # name of a column that has none
 
 
 def identifier_columns(records: Any, table: str) -> dict[str, Any]:
-    """Return the columns by name; arrays and lists, which have no names, get numbered ones."""
+    """Return the columns by name; columns of arrays and lists, which have no names, are numbered."""
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
         widths = {len(record) if _is_row(record) else 0 for record in records}
         if len(widths) > 1:
@@ -59,7 +59,7 @@ def _frame_columns(records: Any, table: str) -> dict[str, Any]:
     try:
         frame = nw.from_native(records, eager_only=True, allow_series=True)
     except nw.exceptions.DuplicateError:
-        message = f"the {table} table has two columns of one name; rename one"
+        message = f"the {table} table has two columns with the same name; rename one"
         raise InputError(message, code="duplicate-column", table=table) from None
     except TypeError:
         kinds = "an array, a list, or a pandas, polars or Arrow table"
@@ -96,7 +96,7 @@ def coordinates(records: Any, table: str) -> Floats:
         outside = np.flatnonzero(np.abs(degrees[:, axis]) > most)
         if len(outside):
             row = int(outside[0]) + 1
-            # Many such rows mean columns in the wrong order, a few a wrong cell.
+            # Many such rows indicate columns in the wrong order; a few, wrong cells.
             swapped = axis == 0 and 2 * len(outside) > len(degrees)
             fix = "give latitude first, then longitude" if swapped else "correct it or drop the row"
             rule = f"a {word} is between -{most} and {most} degrees; {fix}"
@@ -137,7 +137,7 @@ def filters(records: Any, table: str) -> Bits:
     if isinstance(records, EncodedTable):
         records = records.bits
     if not isinstance(records, np.ndarray) or records.ndim != 2 or records.dtype != np.uint8:
-        message = f"the {table} table holds no packed bits; give an encoded table, or rows of numpy.packbits (uint8)"
+        message = f"the {table} table has no packed bits; give an encoded table, or rows of numpy.packbits (uint8)"
         raise InputError(message, code="not-packed-bits", table=table)
     if not records.size:
         raise InputError(f"the {table} table has no records; give at least one", code="no-records", table=table)
@@ -171,7 +171,7 @@ def check_compatible(primary: Any, secondary: Any, names: tuple[str, str]) -> No
 
 
 def _table_header(records: Any, table: str) -> tuple[int, list[str] | None]:
-    """Return the number of columns, and their names where the records have names of their own."""
+    """Return the number of columns, and their names if the records have names."""
     if isinstance(records, np.ndarray) and records.ndim == 2:
         return records.shape[1], None
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):

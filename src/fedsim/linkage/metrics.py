@@ -1,7 +1,8 @@
 """Distance metrics and the searches that each of them offers.
 
-A metric prepares records (checks them and converts them to the form of the search), computes blocks of plain distances,
-and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
+A metric prepares records (checks them and converts them to the form that the search needs), computes blocks of plain
+distances, and lists its exact searches, fastest first. A new metric does not need its own search: ``blocks_backend``
+works for all.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ else:  # numba takes a second to import, and parties that do not link need none 
     simd = LazyModule("fedsim.linkage.search.simd")
 
 GPU = "gpu"  # the one backend name that the planner treats specially
-MAX_K_ON_GPU = 4096  # the lists of longer ones do not fit the shared memory of a multiprocessor
+MAX_K_ON_GPU = 4096  # longer lists do not fit the shared memory of a multiprocessor
 MAX_DIMENSIONS_ON_GPU = 64
-MAX_LENGTH_ON_GPU = 2048  # of a query: longer ones do not fit the registers, and take long to compile
+MAX_LENGTH_ON_GPU = 2048  # of a query: longer ones do not fit the registers and are slow to compile
 MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
-MIN_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
+MIN_QUERIES_FOR_CELLS = 4096  # with fewer, building the cells does not pay off
 MAX_TREE_DIMENSIONS = 16
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search: why it is offered, how to start it, and a test whether it pays off where that is unknown.
+    """One way to search: why it is offered, how to start it, and an optional test of whether it pays off.
 
-    An ``exhaustive`` search takes time in proportion to the candidates; others look at few of them.
+    An ``exhaustive`` search takes time proportional to the number of candidates; others look at few of them.
     """
 
     name: str
@@ -54,8 +55,8 @@ class Backend:
 class Metric(Protocol):
     """A distance between identifiers.
 
-    A metric may declare the cells that it reads as ``CELLS``: number (the default), text, date or key, and with
-    ``weighs_by_table`` that a distance depends on the other candidates, too.
+    A metric may declare in ``CELLS`` which cells it reads: number (the default), text, date or key. With
+    ``weighs_by_table`` it declares that a distance also depends on the other candidates.
 
     Attributes
     ----------
@@ -72,11 +73,11 @@ class Metric(Protocol):
     def whole(self) -> bool: ...
 
     def prepare(self, records: Any, table: str) -> Records:
-        """Check records and convert them to the form of the search; ``table`` is the name in error messages."""
+        """Check records and convert them to the form that the search needs; errors name ``table``."""
         ...
 
     def blocks(self, left: Records, right: Records) -> DistanceBlocks:
-        """Return an object that computes the distances of some left records to all right ones."""
+        """Return an object that computes the distances from some left records to all right ones."""
         ...
 
     def backends(self, queries: Records, candidates: Records, k: int) -> Sequence[Backend]:
@@ -86,7 +87,7 @@ class Metric(Protocol):
 
 @runtime_checkable
 class SaturatingMetric(Protocol):
-    """A metric that goes flat: it knows which pairs have nothing in common, in all or in one of their fields."""
+    """A metric that saturates: it knows which pairs have nothing in common, in all or in one of their fields."""
 
     def disjoint(self, left: Records, right: Records) -> Flags: ...
 
@@ -96,13 +97,13 @@ class PairwiseMetric(Protocol):
     """A metric of encoded records that can compare single fields of given pairs."""
 
     def pair_distances(self, left: Bits, right: Bits) -> Floats:
-        """Return the distance of every left row to the right row beside it; NaN where one of them is missing."""
+        """Return the distance between corresponding left and right rows; NaN where one of them is missing."""
         ...
 
 
 @runtime_checkable
 class SteppedMetric(Protocol):
-    """A metric whose distances of two given records are multiples of a step, so that one can be guessed exactly.
+    """A metric whose distances between two given records are multiples of a step, so they can be guessed exactly.
 
     ``steps`` returns the step of every pair (i, ``partner[i, j]``).
     """
@@ -111,14 +112,14 @@ class SteppedMetric(Protocol):
 
 
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
-    """Return the search that needs blocks of distances only."""
+    """Return the search that needs only blocks of distances."""
     return Backend(
         "blocks", "plain distances of every pair", lambda: runner.BlockSearch(queries, candidates, metric.blocks)
     )
 
 
 def gpu_backends(k: int, reason: str, start: Callable[[Any], Search], *, fits: bool = True) -> list[Backend]:
-    """Return the search on CUDA devices, started with the module that holds it, if records and lists fit it."""
+    """Return the search on CUDA devices, if records and lists fit it; ``start`` receives the module that holds it."""
 
     def load() -> Search:
         from fedsim.linkage.search import gpu  # noqa: PLC0415 - torch takes seconds to import
@@ -174,7 +175,7 @@ class FormulaBlocks:
 
 @dataclass(frozen=True)
 class Hamming:
-    """Number of differing bits of two filters."""
+    """Number of bits in which two filters differ."""
 
     name: str = "hamming"
     whole: bool = True
@@ -211,7 +212,7 @@ class Hamming:
 
 @dataclass(frozen=True)
 class Dice:
-    """One minus twice the common ones over the ones of both filters; two empty filters are equal."""
+    """One minus twice the common ones divided by the ones of both filters; two empty filters are equal."""
 
     name: str = "dice"
     whole: bool = False
@@ -234,7 +235,7 @@ class Dice:
         return np.asarray(Hamming().pair_distances(left, right) / np.maximum(ones, 1))
 
     def steps(self, queries: Words, candidates: Words, partner: Integers) -> Floats:
-        # One more common one changes the distance of filters with a and b ones by 2 / (a + b).
+        # One additional common one changes the distance between filters with a and b ones by 2 / (a + b).
         ones = filters.count_ones(queries)[:, np.newaxis] + filters.count_ones(candidates)[partner]  # (n, K)
         return np.asarray(2.0 / np.maximum(ones, 2))
 
@@ -258,7 +259,7 @@ def _hamming_distances(left: Words, right: Words) -> Floats:
 
 @dataclass(frozen=True)
 class RankHamming:
-    """Hamming distance of FEDERAL numeric filters given as ranks: columns low, high of every field in turn."""
+    """Hamming distance of FEDERAL numeric filters given as ranks: columns low and high for each field in turn."""
 
     name: str = "rank-hamming"
     whole: bool = True
@@ -272,7 +273,7 @@ class RankHamming:
             and (runs >= 0).all()
         )
         if not valid or runs.max() > 2**30 / runs.shape[1]:
-            message = f"the {table} table does not hold ranks; give two pivot ranks per field, 0 <= low <= high"
+            message = f"the {table} table does not contain ranks; give two pivot ranks per field, 0 <= low <= high"
             raise InputError(message, code="not-ranks", table=table)
         return np.ascontiguousarray(runs.astype(np.int32))
 
@@ -297,7 +298,7 @@ class Position:
     def prepare(self, records: Any, table: str) -> Floats:
         packed = identifiers.filters(records, table)
         if packed.shape[1] % POSITION_DTYPE.itemsize:
-            message = f"the {table} table holds no positions; encode places, numbers or dates as positions"
+            message = f"the {table} table does not contain positions; encode places, numbers or dates as positions"
             raise InputError(message, code="not-positions", table=table)
         return np.ascontiguousarray(packed).view(POSITION_DTYPE).astype(np.float64)
 
@@ -401,7 +402,7 @@ class GreatCircle:
 
 @dataclass(frozen=True)
 class Days:
-    """Difference of two dates in days."""
+    """Difference between two dates in days."""
 
     CELLS: ClassVar[str] = "date"
 
@@ -420,7 +421,7 @@ class Days:
 
 @dataclass(frozen=True)
 class Levenshtein:
-    """Insertions, deletions and substitutions between two texts; normalised: divided by the longer length (paper)."""
+    """Number of insertions, deletions and substitutions; normalised: divided by the longer length, as in the paper."""
 
     CELLS: ClassVar[str] = "text"
 
@@ -454,14 +455,14 @@ class Levenshtein:
         return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates), *on_gpu]
 
 
-# The instances that fedsim.registry names.
+# The instances that fedsim.registry refers to.
 EUCLIDEAN, GREAT_CIRCLE, DAYS = Euclidean(), GreatCircle(), Days()
 LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True)
 HAMMING, DICE, RANK_HAMMING, POSITION = Hamming(), Dice(), RankHamming(), Position()
 
 
 def get_metric(metric: str | Metric) -> Metric:
-    """Return the metric of a name; a metric object is returned as it is.
+    """Return the metric with a name; a metric object is returned unchanged.
 
     Parameters
     ----------
@@ -489,11 +490,11 @@ class WeightedField:
     Parameters
     ----------
     column
-        The column, or several separated by commas, as for latitude and longitude.
+        The column, or several columns separated by commas, such as latitude and longitude.
     metric
         A metric or its name.
     weight
-        What the distance is multiplied with.
+        The factor by which the distance is multiplied.
 
     Examples
     --------
@@ -511,7 +512,7 @@ class WeightedField:
 
     @property
     def measure(self) -> Metric:
-        """The metric itself; ``metric`` may be given as a name."""
+        """The metric object; ``metric`` may be a name."""
         return get_metric(self.metric)
 
     @property
@@ -521,7 +522,7 @@ class WeightedField:
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """A metric over several columns of different types: the sum of their distances, each times its weight.
+    """A metric over several columns of different types: the weighted sum of their distances.
 
     Parameters
     ----------
@@ -566,7 +567,7 @@ class WeightedSum:
 
 
 def combine_metrics(parts: Mapping[tuple[str, ...], str]) -> Metric:
-    """Return one metric for columns that are compared by one or several; the sum of equal ones has equal weights.
+    """Return one metric for columns compared by one or more metrics; equal metrics are added with equal weights.
 
     Parameters
     ----------

@@ -18,10 +18,10 @@ from fedsim.validation import validate_integer
 
 @dataclass(frozen=True)
 class _GramMetric:
-    """What the two metrics of q-grams share; a base class, because metrics are dataclasses whose fields users set."""
+    """Code shared by the two q-gram metrics; a base class, because metrics are dataclasses whose fields users set."""
 
     CELLS: ClassVar[str] = "text"
-    weighs_by_table: ClassVar[bool] = True  # so the candidates cannot be searched in parts that do not know each other
+    weighs_by_table: ClassVar[bool] = True  # so the candidates cannot be searched in independent parts
 
     q: int
     rules: WordRules = field(default_factory=WordRules)
@@ -46,18 +46,18 @@ class _GramMetric:
 class QGramDice(_GramMetric):
     """One minus the weighted Dice coefficient of the q-grams of all words.
 
-    Every word is marked at both ends and cut into q-grams; a q-gram weighs as much as its word is rare, see
-    :class:`fedsim.linkage.words.WordWeights`: 100 for a word of one record down to 1 for a word of all. The distance is
-    ``1 - 2 * common / (ours + theirs)``, where ``common`` sums the lower of both weights of each q-gram. Words are
-    counted in the secondary table (the candidates) alone, so a query finds the same partners whatever other queries
-    there are. Two texts without any word are equal.
+    Every word is marked at both ends and cut into q-grams. The weight of a q-gram reflects how rare its word is (see
+    :class:`fedsim.linkage.words.WordWeights`): from 100 for a word in one record down to 1 for a word in all records.
+    The distance is ``1 - 2 * common / (ours + theirs)``, where ``common`` sums the lower of the two weights of each
+    q-gram. Words are counted only in the secondary table (the candidates), so a query finds the same partners whatever
+    other queries there are. Two texts without any word are equal.
 
     Parameters
     ----------
     q
         Characters per q-gram, 2 or 3.
     rules
-        How a text becomes words.
+        How a text is split into words.
 
     Examples
     --------
@@ -78,16 +78,17 @@ class QGramDice(_GramMetric):
 class TfidfCosine(_GramMetric):
     """One minus the cosine of the TF-IDF vectors of the q-grams of all words.
 
-    The definition of scikit-learn's ``TfidfVectorizer(analyzer="char_wb")`` on the normalised words, with inverse
-    document frequencies rounded to hundredths and counted in the secondary table (the candidates) alone. Unlike there,
-    q-grams that no candidate has count in the length of a query's vector. Two texts without any word are equal.
+    This is the definition of scikit-learn's ``TfidfVectorizer(analyzer="char_wb")`` on the normalised words, with
+    inverse document frequencies rounded to hundredths and counted only in the secondary table (the candidates). Unlike
+    in scikit-learn, q-grams that no candidate has count in the length of a query's vector. Two texts without any word
+    are equal.
 
     Parameters
     ----------
     q
         Characters per q-gram, 2 or 3.
     rules
-        How a text becomes words.
+        How a text is split into words.
 
     Examples
     --------
@@ -106,10 +107,10 @@ class TfidfCosine(_GramMetric):
 
 @dataclass(frozen=True)
 class JaroWinkler:
-    """One minus the Jaro-Winkler similarity of two texts as they are: short names, whose beginning matters most.
+    """One minus the Jaro-Winkler similarity of two unnormalised texts; for short names whose beginning matters most.
 
-    Winkler's definition with a prefix of up to four characters, which counts for a Jaro similarity above 0.7, as in
-    rapidfuzz. Two empty texts are equal.
+    This is Winkler's definition with a prefix of up to four characters, which counts for Jaro similarities above 0.7,
+    as in rapidfuzz. Two empty texts are equal.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Link tables that do not fit into memory, and write the links as a folder of Parquet files.
 
-Candidates are read in chunks, queries in tiles; one chunk and a few tiles are in memory at a time. What was found for a
-tile so far lies in a file beside the result, so a run that is killed continues where it was. When the last chunk is
-searched, the scale is fitted and the links are written, one file per tile; the folder then appears at once.
+Candidates are read in chunks and queries in tiles; one chunk and a few tiles are in memory at a time. The results for a
+tile so far are kept in a file next to the output, so a killed run resumes where it stopped. After the last chunk, the
+scale is fitted and the links are written, one file per tile; the folder then appears all at once.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ DEFAULT_OPTIONS = BackendOptions()
 
 
 class TableInParts(Protocol):
-    """A table that is read again and again, in parts."""
+    """A table that is read repeatedly, in parts."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def digest(self) -> str:
-        """A digest of the content, by which a continued run notices that the table has changed."""
+        """A digest of the content, which lets a resumed run detect that the table has changed."""
         ...
 
     def __len__(self) -> int: ...
 
     def chunks(self, size: int) -> Iterator[Any]:
-        """Yield identifiers of so many records at a time, as :func:`fedsim.linkage.link` takes them."""
+        """Yield the identifiers of ``size`` records at a time, in a form that :func:`fedsim.linkage.link` accepts."""
         ...
 
 
@@ -82,7 +82,7 @@ class _Work:
     key: str
 
     def completed(self) -> tuple[int, str]:
-        """Return how many chunks an earlier run has searched, and its plan; work on other tables is removed."""
+        """Return how many chunks an earlier run has searched, and its plan; remove work on other tables."""
         try:
             found = json.loads((self.folder / MANIFEST).read_bytes())
             if found["key"] == self.key:
@@ -95,7 +95,7 @@ class _Work:
         return 0, ""
 
     def complete(self, chunks: int, plan: str) -> None:
-        """Note that so many chunks are searched; what was found up to the chunk before is no longer needed."""
+        """Record that this many chunks are searched; the results up to the previous chunk are no longer needed."""
         with atomic_write(self.folder / MANIFEST) as part:
             part.write_text(json.dumps({"key": self.key, "chunks": chunks, "plan": plan}))
         if chunks > 1:
@@ -109,7 +109,7 @@ class _Work:
         return TileBest(**load_tensors(self._path(chunk, tile), BEST_FORMAT)[0])
 
     def has(self, chunk: int, tile: int) -> bool:
-        """Return whether a tile was searched before; a damaged file is searched again."""
+        """Return whether a tile was searched before; a tile with a damaged file is searched again."""
         try:
             self.load(chunk, tile)
         except FileError:
@@ -136,7 +136,7 @@ def link_in_parts(  # noqa: PLR0913
 ) -> LinkedParts:
     """Link every primary record to its K most similar secondary records and write a folder of Parquet files.
 
-    The files hold what :func:`fedsim.linkage.link` and :func:`save_links` would write, bit for bit, whatever the
+    The files contain exactly what :func:`fedsim.linkage.link` and :func:`save_links` would produce, whatever the
     engine; :func:`load_links` reads the folder.
 
     Parameters
@@ -152,7 +152,7 @@ def link_in_parts(  # noqa: PLR0913
     ids
         Keys of the records of both tables, or None.
     records_per_file
-        Records of a tile, which is a task and a file of the result.
+        Number of records per tile; a tile is one task and one file of the result.
     """
     k = validate_k(k, len(secondary), f"the {secondary.name} table")
     check_noise(sigma, rng)
@@ -204,7 +204,7 @@ def _write_parts(
     rng: np.random.Generator | None,
     ids: Sequence[Any],
 ) -> LinkedParts:
-    """Fit the scale, write one file per tile and return the figures of all."""
+    """Fit the scale, write one file per tile, and return the figures of all links."""
     k = about.k
     saturated, n_records = 0, 0
     for tile in range(n_tiles):

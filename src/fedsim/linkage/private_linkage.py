@@ -1,9 +1,9 @@
 """The coordinator's linkage: from encoded identifiers to pseudonyms and noisy similarities, and the files it keeps.
 
-The primary gets pseudonyms and noisy similarities (paper, section 4.1, equations 1 and 2). The search runs on
-candidates that are already shuffled: where distances are equal the lower pseudonym wins, which reveals nothing about
-the secondary's order. The partners of a record are sorted by *noisy* similarity; sorted by distance they would reveal
-the order without noise.
+The primary receives pseudonyms and noisy similarities (paper, section 4.1, equations 1 and 2). The search runs on
+candidates that are already shuffled: if distances are equal, the lower pseudonym wins, which reveals nothing about the
+secondary's order. The partners of a record are sorted by *noisy* similarity; sorting by distance would reveal the order
+without noise.
 
 Letters: n primary records, m secondary records, K partners.
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from fedsim.linkage.engines import Engine
     from fedsim.linkage.search.runner import SearchProgress
 
-MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
+MAX_LINKS_FOR_NOISE = 200_000  # used to compute the noise for a given tau with Dice
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
-RECORDS_AT_ONCE = 1 << 18  # whose links are scaled, ranked or counted in double precision
+RECORDS_AT_ONCE = 1 << 18  # scaled, ranked or counted at a time in double precision
 MAX_SIGMA = 1e30  # similarities travel as float32
-N_RIVALS = 3  # records of the primary with which a relative similarity compares
+N_RIVALS = 3  # records of the primary that a relative similarity compares with
 MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles nobody, and dividing by less would only add noise
 
 
@@ -50,11 +50,11 @@ class LinkageConfig:
     k: int
     tau: float | None = None  # a bound on the success of the greedy attack
     sigma: float | None = None  # or the standard deviation of the noise
-    min_degree: int = 1  # candidates that fewer training records than this would list are listed by none
+    min_degree: int = 1  # candidates listed by fewer training records than this are not listed at all
     dummies: float = 0.0  # share of links that point to a random candidate
     hide_rows: bool = False  # whether the primary must not see which partners repeat
-    field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has a similarity of its own
-    relative: bool = False  # whether similarities are divided by those of the candidate with its nearest other records
+    field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has its own similarity
+    relative: bool = False  # whether similarities are relative to the candidate's nearest other records
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
@@ -67,7 +67,7 @@ class LinkageConfig:
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
         if self.field_bytes and not isinstance(metric, PairwiseMetric):
-            message = f"metric '{metric.name}' compares whole records only; use one similarity per record"
+            message = f"metric '{metric.name}' only compares whole records; use one similarity per record"
             raise SettingError(message, code="no-field-similarities")
         if self.tau is not None and self.field_bytes:
             message = f"tau={self.tau} bounds one similarity per pair; with one per field, give sigma"
@@ -85,7 +85,7 @@ class LinkageConfig:
 
 @dataclass(frozen=True, eq=False)
 class Rivals:
-    """The training records that are most similar to each candidate, one more than :data:`N_RIVALS` if there are.
+    """The training records that are most similar to each candidate, one more than :data:`N_RIVALS` if possible.
 
     A candidate that resembles many records says little about any of them: ``Nordic Trading Ltd`` is similar to every
     trading company. A relative similarity is therefore divided by the candidate's mean similarity to its nearest
@@ -98,12 +98,12 @@ class Rivals:
     similarity: Floats  # (m, R, F), NaN where a record lacks the field
 
     def typical_similarity(self, queries: EncodedTable, partner: Integers) -> Floats:
-        """Return the mean similarity of each partner to its rivals without the record itself, (n, K) -> (n, K, F)."""
+        """Return each partner's mean similarity to its rivals, excluding the record itself, (n, K) -> (n, K, F)."""
         own, shape = filter_digests(queries)[:, None], (*partner.shape, self.similarity.shape[2])
         if self.record.shape[1] == 1:  # the only record has no rival
             return np.ones(shape)
         typical = np.empty(shape)
-        for column in range(partner.shape[1]):  # one column at a time, to hold few rivals in memory
+        for column in range(partner.shape[1]):  # one column at a time, to limit memory use
             rows = partner[:, column]
             typical[:, column] = _mean_of_rivals(self.record[rows] == own, self.similarity[rows])
         return typical
@@ -120,7 +120,7 @@ class Rivals:
 
 
 def _mean_of_rivals(is_own: Flags, similarity: Floats) -> Floats:
-    """Return the mean similarity to all rivals but the record itself, (n, R) and (n, R, F) -> (n, F)."""
+    """Return the mean similarity to all rivals except the record itself, (n, R) and (n, R, F) -> (n, F)."""
     left_out = is_own.copy()
     left_out[:, -1] |= ~is_own.any(axis=1)  # the furthest, if the record is not among them
     others = np.where(left_out[:, :, None], np.nan, similarity)  # (n, R, F)
@@ -131,13 +131,13 @@ def _mean_of_rivals(is_own: Flags, similarity: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LinkageState:
-    """What the coordinator keeps to answer again, and about later records.
+    """What the coordinator stores to answer repeated requests and requests about later records.
 
     ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
-    pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without
-    noise, for a metric without steps, or where all training distances are equal. ``field_scales`` has mean and
-    deviation of every field whose similarity the primary gets, and no rows if it gets one similarity per pair.
-    ``rivals`` belong to pseudonyms; None unless similarities are relative.
+    pseudonyms that may be listed. ``tau`` is the bound that the noise achieves, or None if no bound holds: without
+    noise, for a metric without steps, or if all training distances are equal. ``field_scales`` has the mean and
+    deviation of every field whose similarity the primary receives, and no rows if it receives one similarity per pair.
+    ``rivals`` are indexed by pseudonym; None unless similarities are relative.
     """
 
     candidates: EncodedTable
@@ -156,7 +156,7 @@ class LinkageState:
 
 @dataclass(frozen=True, eq=False)
 class PrivateLinks:
-    """What the primary gets: the pseudonyms of each record's partners, most similar first, and their similarities.
+    """What the primary receives: the pseudonyms of each record's partners, most similar first, and similarities.
 
     ``vectors`` has one similarity per compared field, or one per pair: F is 1, and an array (n, K) is accepted. A field
     that one of the two records lacks is NaN.
@@ -193,12 +193,12 @@ def link_encoded_tables(  # noqa: PLR0913
     progress: SearchProgress | None = None,
     engine: Engine | None = None,
 ) -> tuple[LinkageState, PrivateLinks]:
-    """Link every query; scale and noise are fitted to the ``counted`` ones, the primary's training records.
+    """Link every query; scale and noise are fitted to the ``counted`` queries, the primary's training records.
 
-    Equal arguments give equal results, so a coordinator that lost all but its secret delivers the same again. Other
-    settings or training records change the scale, and noise under another scale is drawn anew, because the same noise
-    in two scales would reveal the distance. Each such delivery is one more sample of the same distances, so answer
-    later requests with :func:`link_new_records`.
+    Equal arguments give equal results, so a coordinator that lost everything but its secret delivers the same links
+    again. Other settings or training records change the scale, and new noise is drawn for a new scale, because the same
+    noise at two scales would reveal the distance. Each such delivery is one more sample of the same distances, so
+    answer later requests with :func:`link_new_records`.
     """
     n = len(queries)
     if not isinstance(counted, np.ndarray) or counted.dtype != np.bool_ or counted.shape != (n,) or not counted.any():
@@ -236,7 +236,7 @@ def link_new_records(
     list_name: str,
     threads: int | None = None,
 ) -> PrivateLinks:
-    """Link other records under the same scale, noise and pseudonyms; a record seen before gets the same links."""
+    """Link new records with the same scale, noise and pseudonyms; a record seen before gets the same links."""
     check_filters(queries, "primary")
     if linking.metric != state.metric:
         message = f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric"
@@ -251,9 +251,9 @@ def link_new_records(
 
 @dataclass(frozen=True, eq=False)
 class _NearestPairs:
-    """The nearest pairs before noise; partners are rows of ``shuffled``, that is pseudonyms.
+    """The nearest pairs before noise; partners are rows of ``shuffled``, that is, pseudonyms.
 
-    ``typical`` is what similarities are divided by, (n, K, F), if they are relative.
+    ``typical`` is the divisor of relative similarities, (n, K, F).
     """
 
     queries: EncodedTable
@@ -274,7 +274,7 @@ def _nearest_pairs(  # noqa: PLR0913
     rivals: Rivals | None,
     engine: Engine | None = None,
 ) -> _NearestPairs:
-    """Return the K nearest candidates of every query; ``rivals`` make their distances relative, not their choice."""
+    """Return the K nearest candidates of every query; ``rivals`` only make distances relative, after the search."""
     among = shuffled if len(allowed) == len(shuffled) else _take(shuffled, allowed)
     options: dict[str, Any] = {"threads": threads, "progress": progress, "engine": engine}
     partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, **options)
@@ -290,7 +290,7 @@ def _nearest_pairs(  # noqa: PLR0913
 
 
 def relative_distance(distance: Floats, typical: Floats) -> Floats:
-    """Return one minus the similarity divided by what is typical of the candidate; negative if it is more similar.
+    """Return one minus the similarity divided by the candidate's typical similarity; negative if it is more similar.
 
     >>> relative_distance(np.array([0.4, 0.4]), np.array([0.5, 0.8])).round(2).tolist()
     [-0.2, 0.25]
@@ -305,7 +305,7 @@ def _find_rivals(
     threads: int | None,
     engine: Engine | None,
 ) -> Rivals:
-    """Search the other way round: the nearest distinct training records of every candidate."""
+    """Search in the other direction: the nearest distinct training records of every candidate."""
     records = EncodedTable(np.unique(training.bits, axis=0), training.n_bits, training.fingerprint)
     n_rivals = min(N_RIVALS + 1, len(records))
     record, distance = topk(shuffled, records, metric=linking.metric, k=n_rivals, threads=threads, engine=engine)
@@ -316,7 +316,7 @@ def _find_rivals(
 
 
 def filter_digests(table: EncodedTable) -> AnyArray:
-    """Return a number for every filter that equal filters share, (n,)."""
+    """Return a digest of every filter, (n,); equal filters have equal digests."""
     digests = (blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(table.bits))
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
@@ -328,7 +328,7 @@ def pseudonym_order(secret: bytes, list_name: str, candidates: EncodedTable) -> 
 
 
 def distinct_rows(rows: AnyArray) -> tuple[Integers, Integers]:
-    """Return the first of all equal rows, ascending, and the place of every row among these.
+    """Return the first row of each group of equal rows, ascending, and the index of every row's group.
 
     >>> first, place = distinct_rows(np.array([7, 3, 7, 5, 3]))
     >>> first.tolist(), place.tolist()
@@ -340,7 +340,7 @@ def distinct_rows(rows: AnyArray) -> tuple[Integers, Integers]:
 
 
 def check_filters(table: EncodedTable, side: str) -> None:
-    """Check a table of another organisation: bits outside the filter would count as differences."""
+    """Check a table from another organisation: bits outside the filter would count as differences."""
     width = -(-table.n_bits // 8)
     if table.bits.ndim != 2 or table.bits.shape[1] != width or (table.bits[:, -1:] & spare_bits(table.n_bits)).any():
         message = f"the rows of the {side} table are not filters of {table.n_bits} bits; encode it again"
@@ -352,7 +352,7 @@ def _take(table: EncodedTable, rows: AnyArray) -> EncodedTable:
 
 
 def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> tuple[Scale, float, float | None]:
-    """Return scale, sigma and the bound that they reach, from the distances of the training records."""
+    """Return the scale, sigma and the bound that they achieve, from the distances of the training records."""
     distance, metric = pairs.distance[counted], get_metric(linking.metric)
     scale, flat = fit_scale(distance), distance.min() == distance.max()
     if linking.tau is not None and flat:
@@ -382,11 +382,11 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
 def _to_private_links(
     pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes, list_name: str
 ) -> PrivateLinks:
-    """Return partners by descending similarity as the primary sees it, ties by pseudonym."""
+    """Return partners by descending similarity as the primary sees it, with ties broken by pseudonym."""
     purpose = [list_name, state.metric, *(["relative"] if linking.relative else [])]
     if linking.field_bytes:
-        # With F similarities of one pair, noise of sigma times the root of F on each reveals no more than noise of
-        # sigma on one: Gaussian noise composes by the sum of the inverse variances.
+        # With F similarities per pair, noise of sigma times the square root of F on each reveals no more than noise of
+        # sigma on a single one: the inverse variances of Gaussian noise add up.
         sigma = state.sigma * math.sqrt(len(linking.field_bytes))
         distances = np.moveaxis(_field_distances(pairs, linking), 2, 0)
         scales = [Scale(float(mean), float(deviation)) for mean, deviation in state.field_scales]
@@ -415,7 +415,7 @@ def _to_private_links(
 
 
 def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> PrivateLinks:
-    """Return links by descending similarity, ties by pseudonym, (n, K) and (n, K, F)."""
+    """Return links by descending similarity, with ties broken by pseudonym, (n, K) and (n, K, F)."""
     similarity, take = mean_similarity(vectors), np.take_along_axis
     links = PrivateLinks(np.empty_like(pseudonym), np.empty_like(vectors))
     for here in _tiles(len(pseudonym)):
@@ -430,7 +430,7 @@ def _tiles(n_records: int) -> list[slice]:
 
 
 def count_links(partner: Integers32, n_candidates: int) -> Integers:
-    """Return how many links every pseudonym of at least so many candidates has, (n, K) -> (m,)."""
+    """Return the number of links of every pseudonym, (n, K) -> (m,), with m at least ``n_candidates``."""
     counts = np.zeros(max(n_candidates, int(partner.max(initial=-1)) + 1), np.int64)
     for here in _tiles(len(partner)):
         counts += np.bincount(partner[here].ravel(), minlength=len(counts))
@@ -442,8 +442,8 @@ def _noisy_similarity(
 ) -> Floats32:
     noise = None
     if sigma > 0:
-        # Everything that the noise is scaled by and added to belongs to its purpose. Nine digits: a rounding error on
-        # another machine draws no second sample, and is lost in float32.
+        # The purpose includes everything that the noise is scaled by or added to. Nine digits, so that a rounding error
+        # on another machine does not draw a second sample; the difference is lost in float32.
         rule = [f"{number:.9g}" for number in (sigma, scale.mean, scale.deviation)]
         text = json.dumps([*purpose, *rule])
         noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=text)
@@ -455,7 +455,7 @@ def _noisy_similarity(
 
 
 def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
-    """Return the distance of every pair in every field, relative if asked for, (n, K, F); NaN where one lacks it."""
+    """Return the distance of every pair in every field, relative if requested, (n, K, F); NaN if a field is missing."""
     metric, width = get_metric(linking.metric), pairs.queries.bits.shape[1]
     if sum(linking.field_bytes) != width or not isinstance(metric, PairwiseMetric):
         message = f"fields of {linking.field_bytes} bytes do not make filters of {width}; encode the tables again"
@@ -463,7 +463,7 @@ def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
     found, start = np.empty((*pairs.partner.shape, len(linking.field_bytes))), 0
     for place, size in enumerate(linking.field_bytes):
         ours, theirs = (bits[:, start : start + size] for bits in (pairs.queries.bits, pairs.shuffled.bits))
-        for column in range(pairs.partner.shape[1]):  # one column at a time, to hold few filters in memory
+        for column in range(pairs.partner.shape[1]):  # one column at a time, to limit memory use
             found[:, column, place] = metric.pair_distances(ours, theirs[pairs.partner[:, column]])
         start += size
     return found if pairs.typical is None else relative_distance(found, pairs.typical)
@@ -476,7 +476,7 @@ def _fit_field_scale(distance: Floats) -> tuple[float, float]:
 
 
 def mean_similarity(vectors: Floats32) -> Floats32:
-    """Return the mean over the fields that are not missing, (n, K, F) -> (n, K); the lowest value if all are."""
+    """Return the mean over the fields that are present, (n, K, F) -> (n, K); the lowest value if all are missing."""
     missing = np.isnan(vectors)
     if vectors.shape[2] == 1 and not missing.any():
         return vectors[:, :, 0]
@@ -512,7 +512,7 @@ def save_linkage_state(state: LinkageState, path: Path | str) -> None:
 
 
 def load_linkage_state(path: Path | str) -> LinkageState:
-    """Read the state that :func:`save_linkage_state` wrote; a ``FileError`` if the file is another or has changed."""
+    """Read a state written by :func:`save_linkage_state`; raise ``FileError`` for another format or changed content."""
     tensors, facts = load_tensors(path, STATE_FORMAT)
     try:
         return LinkageState(
@@ -537,7 +537,7 @@ def save_private_links(links: PrivateLinks, path: Path | str) -> None:
 
 
 def load_private_links(path: Path | str) -> PrivateLinks:
-    """Map the links that :func:`save_private_links` wrote; a ``FileError`` if the file is another or has changed."""
+    """Memory-map links written by :func:`save_private_links`; raise ``FileError`` for another format or a change."""
     tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT, mapped=True)
     if set(tensors) != {"partner", "similarity"}:
         raise damaged_file(path, PRIVATE_LINKS_FORMAT)

@@ -1,7 +1,7 @@
-"""The engine that searches on a Ray cluster: one that runs already, or one that is started here and stopped again.
+"""The engine that searches on a Ray cluster: either a running one, or one that is started here and stopped again.
 
-Candidates lie in Ray's object store, where all workers of a node read the same copy; every tile of queries is a task. A
-worker keeps the index of a chunk until it gets another chunk. Tasks of a node that is lost run again elsewhere.
+Candidates are in Ray's object store, where all workers of a node read the same copy; every tile of queries is a task. A
+worker keeps the index of a chunk until it receives another chunk. The tasks of a lost node run again elsewhere.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ log = logging.getLogger(__name__)
 
 TASKS_PER_WORKER = 2  # one runs, one waits; more would only hold memory
 MAX_RETRIES = 20  # of a task whose node or worker was lost
-OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
-INDEX_FACTOR = 6  # memory of an index, in sizes of its records
+OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit spills to disk
+INDEX_FACTOR = 6  # memory of an index, as a multiple of the size of its records
 CONNECT_SECONDS = 10.0
-NODE_CHECK_SECONDS = 30.0  # without a result, until the nodes are checked
+NODE_CHECK_SECONDS = 30.0  # time without a result before the nodes are checked
 TOKEN_CHECK_SECONDS = 5.0
 NO_ENGINE = "engine ray requires the package ray; install fedsim-vfl[ray]"
-# Ray reads these when it is imported. It reports nothing, and a cluster started here listens on 127.0.0.1 only.
+# Ray reads these when it is imported. Usage reports are off, and a cluster started here listens on 127.0.0.1 only.
 NO_USAGE_STATS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 STARTUP_TIMEOUTS = {"RAY_raylet_start_wait_time_s": "120", "RAY_agent_register_timeout_ms": "120000"}
@@ -62,8 +62,8 @@ class RayEngine:
     Parameters
     ----------
     address
-        ``HOST:PORT`` of a running cluster of which this machine is a node, or ``auto`` to find it; by default a cluster
-        of this machine alone is started.
+        ``HOST:PORT`` of a running cluster that includes this machine as a node, or ``auto`` to find it; by default, a
+        cluster is started on this machine alone.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -72,7 +72,7 @@ class RayEngine:
             settings = {**LOOPBACK, **STARTUP_TIMEOUTS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
         if ":" in address and ask_without_token(address) is grpc.StatusCode.UNAUTHENTICATED:
-            # Ray sends its token to an address that was given only if it is told to.
+            # Ray sends its token to an explicit address only if told to.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             self._ray: Any = import_module("ray")
@@ -97,7 +97,7 @@ class RayEngine:
                 self._ray.shutdown()
 
     def check(self) -> None:
-        """Connect to a running cluster for a moment; one that is started here needs no test."""
+        """Connect briefly to a running cluster; a cluster that is started here needs no test."""
         if self._address:
             with self:
                 pass
@@ -114,7 +114,7 @@ class RayEngine:
             raise _bad_token(self._address) from error
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             if ":" in self._address and ask_without_token(self._address) is grpc.StatusCode.UNAUTHENTICATED:
-                raise _bad_token(self._address) from error  # the cluster is there, and wants another one
+                raise _bad_token(self._address) from error  # the cluster is there but requires a different token
             raise _no_cluster(self._address, error) from error
         self._owned = True
         if self._address:
@@ -135,7 +135,7 @@ class RayEngine:
             return search_by_tiles(self, metric, queries, candidates, k, options)
 
     def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
-        """Yield the results of tiles as they are found; a few tiles per worker are under way."""
+        """Yield the results of tiles as they are found; a few tiles per worker are in progress."""
         remaining = iter(tiles)
         first = next(remaining, None)
         if first is None:
@@ -155,8 +155,8 @@ class RayEngine:
             while not (done := self._ray.wait(list(waiting), num_returns=1, timeout=NODE_CHECK_SECONDS)[0]):
                 if any(_fits(node, resources) for node in self._nodes()):
                     continue
-                # Ray would wait forever for a node as large as one that is lost: ask for what the others have.
-                log.warning("no node of the Ray cluster fits a task any more; its tiles are started again, smaller")
+                # Ray would wait forever for a node as large as a lost one: request what the others have.
+                log.warning("no node of the Ray cluster fits a task any more; restarting tiles with fewer resources")
                 resources = self._resources(chunk, first.records)
                 stuck = [waiting.pop(reference) for reference in self._cancel(waiting)]
                 for tile in stuck:
@@ -182,7 +182,7 @@ class RayEngine:
         return cancelled
 
     def _resources(self, chunk: CandidateChunk, queries: Records) -> dict[str, float]:
-        """Return what a task takes of its node, so that Ray starts no more of them than fit."""
+        """Return the resources a task takes from its node, so that Ray starts no more tasks than fit."""
         offered = chunk.metric.backends(queries, chunk.records, chunk.k)
         on_cpu = next(backend for backend in offered if backend.name != GPU and backend.pays())
         suits_gpu = on_cpu.exhaustive and chunk.options.device != "cpu" and any(one.name == GPU for one in offered)
@@ -202,7 +202,7 @@ class RayEngine:
         return nodes
 
     def _most_tasks(self, resources: dict[str, float]) -> int:
-        """Return how many tasks may be under way; nodes come and go."""
+        """Return how many tasks may be in progress; nodes come and go."""
         found = self._ray.cluster_resources()
         kind, needed = ("GPU", 1.0) if resources["num_gpus"] else ("CPU", resources["num_cpus"])
         return max(1, TASKS_PER_WORKER * int(found.get(kind, 0) / needed))
@@ -224,15 +224,15 @@ class RayEngine:
 
 
 def _fits(node: Mapping[str, float], resources: Mapping[str, float]) -> bool:
-    """Return whether a node is large enough for a task; it may be busy now."""
+    """Return whether a node is large enough for a task, even if it is currently busy."""
     names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
     return all(node.get(name, 0) >= resources[needed] for name, needed in names.items())
 
 
 def ask_without_token(address: str) -> grpc.StatusCode:
-    """Return how a cluster answers a caller without a token: OK if it obeys everybody, UNAUTHENTICATED if it does not.
+    """Return how a cluster answers a caller without a token: OK if it accepts anyone, UNAUTHENTICATED if it does not.
 
-    Ray's own setting says only what this process sends. A cluster with TLS is UNAVAILABLE to this caller.
+    Ray's own setting only determines what this process sends. A cluster with TLS is UNAVAILABLE to this caller.
     """
     method = "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty message is a valid request
     with grpc.insecure_channel(address) as channel:
@@ -245,14 +245,14 @@ def ask_without_token(address: str) -> grpc.StatusCode:
 
 @cache
 def _warn_without_token(address: str) -> None:
-    """Log, once, that a cluster obeys everybody."""
+    """Warn once that a cluster accepts anyone."""
     if ask_without_token(address) is grpc.StatusCode.OK:
         fix = "stop it, run `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node and start it again"
         log.warning("the Ray cluster requires no token: anyone who reaches its ports can run code on it; %s", fix)
 
 
 def _check_address(address: str) -> None:
-    """Raise an error at once for an address at which nobody listens; Ray would wait for a minute."""
+    """Raise an error at once if nothing listens at an address; Ray would wait for a minute."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         message = f"'{address}' is not the address of a Ray cluster; give HOST:PORT, such as 10.0.0.5:6379, or auto"

@@ -37,7 +37,7 @@ HUB_FACTOR = 20  # times the average use
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How to search; the result does not depend on it."""
+    """How to search; the result does not depend on these options."""
 
     backend: str = AUTO
     device: str = AUTO
@@ -48,7 +48,7 @@ class BackendOptions:
 
 @dataclass
 class SearchMemory:
-    """What one search leaves for the next one among the same candidates: its index and its plan."""
+    """What one search leaves for the next one over the same candidates: its index and its plan."""
 
     index: ReusableSearch | None = None
     plan: str = ""
@@ -102,9 +102,9 @@ def search_prepared(
     options: BackendOptions,
     memory: SearchMemory | None = None,
 ) -> tuple[Integers, Floats, str]:
-    """Return partners, distances and the plan for records that the metric has prepared; search equal queries once.
+    """Return partners, distances and the plan for prepared records; equal queries are searched once.
 
-    ``memory`` is for several searches among the same candidates.
+    ``memory`` is for several searches over the same candidates.
     """
     first, kind = runner.distinct_records(queries)
     repeated = len(first) < len(kind)
@@ -145,7 +145,7 @@ def prepare_tables(
 
 
 def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions) -> Backend:
-    """Return the backend of the options, or the metric's first one that pays off."""
+    """Return the backend set in the options, or the metric's first one that pays off."""
     offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
     if options.device not in (AUTO, "cpu", "cuda"):
         raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda", code="unknown-device")
@@ -193,7 +193,7 @@ def _choose_device(  # noqa: PLR0913, PLR0917
 
 
 def _estimate_on_cpu(metric: Metric, queries: Records, candidates: Records, k: int, backend: Backend) -> float:
-    """Estimate the seconds of one CPU thread by searching a sample of both tables."""
+    """Estimate the seconds on one CPU thread by searching a sample of both tables."""
     some_queries, some_candidates = (
         runner.take_records(records, _spread_rows(runner.count_records(records), most))
         for records, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))
@@ -207,18 +207,18 @@ def _estimate_on_cpu(metric: Metric, queries: Records, candidates: Records, k: i
 
 
 def _estimate_on_gpu(search: runner.Search, n_queries: int, k: int) -> float:
-    """Estimate the seconds of all devices by searching some of the queries; what starting took is spent."""
+    """Estimate the seconds on all devices by searching some of the queries; start-up time is not included."""
     some = np.concatenate(search.tiles())[_spread_rows(n_queries, SAMPLED_QUERIES)]
     return _seconds(search, [some], k) * n_queries / len(some)
 
 
 def _spread_rows(n: int, most: int) -> Integers:
-    """Return at most so many rows, evenly spread."""
+    """Return at most ``most`` rows, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
 
 
 def _seconds(search: runner.Search, tiles: Sequence[Integers], k: int) -> float:
-    """Return the time of these tiles, after one that compiles what is needed."""
+    """Return the search time of these tiles, after a warm-up run that compiles what is needed."""
     search.best(tiles[0], k)
     start = time.perf_counter()
     for tile in tiles:
@@ -227,7 +227,7 @@ def _seconds(search: runner.Search, tiles: Sequence[Integers], k: int) -> float:
 
 
 def fit_scale(distance: Floats) -> Scale:
-    """Return mean and standard deviation of the negative distances; a deviation of zero counts as one.
+    """Return the mean and standard deviation of the negative distances; a deviation of zero counts as one.
 
     Parameters
     ----------
@@ -239,15 +239,15 @@ def fit_scale(distance: Floats) -> Scale:
     >>> fit_scale(np.array([[1.0, 3.0]]))
     Scale(mean=-2.0, deviation=1.0)
     """
-    if distance.min() == distance.max():  # summing would leave a rounding error for a deviation
+    if distance.min() == distance.max():  # summing would leave a rounding error as the deviation
         return Scale(-float(distance.flat[0]), 1.0)
     return Scale(-float(distance.mean()), float(distance.std()))
 
 
 def fit_scale_in_parts(parts: Callable[[], Iterable[Floats]], n: int) -> tuple[Scale, bool]:
-    """Return what :func:`fit_scale` returns for ``n`` distances that come in parts, and whether all are equal.
+    """Return the result of :func:`fit_scale` for ``n`` distances in parts, and whether all are equal.
 
-    ``parts`` returns them again whenever it is called.
+    ``parts`` must return all of them again on every call.
 
     >>> fit_scale_in_parts(lambda: [np.array([1.0]), np.array([3.0])], 2)
     (Scale(mean=-2.0, deviation=1.0), False)
@@ -263,7 +263,7 @@ def fit_scale_in_parts(parts: Callable[[], Iterable[Floats]], n: int) -> tuple[S
 
 
 def _sum_in_parts(parts: Iterable[Floats], n: int) -> Floats:
-    """Return the sum of ``n`` numbers with the additions of ``numpy.sum``, which halves the numbers recursively."""
+    """Return the sum of ``n`` numbers in the order of ``numpy.sum``, which halves the numbers recursively."""
     remaining, rest = iter(parts), np.empty(0)
 
     def take(count: int) -> Floats:
@@ -296,12 +296,12 @@ def similarities(
     distance
         Distances of any shape.
     scale
-        The scale of the training links, see :func:`fit_scale`.
+        The scale of the training links; see :func:`fit_scale`.
     sigma
         Standard deviation of the noise.
     noise
-        A generator to draw the noise from, or standard normal values of the shape of ``distance``: values bound to a
-        record or a pair stay the same when they are asked for again, so the noise cannot be averaged away.
+        A generator to draw the noise from, or standard normal values with the shape of ``distance``: values bound to a
+        record or a pair stay the same when requested again, so the noise cannot be averaged away.
 
     Examples
     --------
@@ -320,7 +320,7 @@ def similarities(
 
 
 def check_noise(sigma: float, noise: np.random.Generator | Floats | None) -> None:
-    """Check a standard deviation of noise, and that there is something to draw the noise from."""
+    """Check the standard deviation of the noise, and that there is a source to draw the noise from."""
     validate_number(sigma, "sigma", least=0)
     if sigma > 0 and noise is None:
         raise SettingError(f"sigma={sigma} adds noise, which needs a random generator; give a seed", code="no-seed")
@@ -345,7 +345,7 @@ def link(  # noqa: PLR0913
 ) -> Links:
     """Link every primary record to its K most similar secondary records.
 
-    Equal settings give equal links on every backend.
+    Equal settings produce equal links on every backend.
 
     Parameters
     ----------
@@ -356,18 +356,18 @@ def link(  # noqa: PLR0913
     k
         Partners per primary record.
     sigma
-        Standard deviation of the noise on similarities; it needs a ``seed``.
+        Standard deviation of the noise on similarities; requires a ``seed``.
     seed
-        Random seed or generator of the noise.
+        Random seed or generator for the noise.
     scale
         The scale of earlier links, for new records; fitted to the distances by default.
     backend, device, threads
         How to search: ``"auto"`` chooses the fastest. The result does not depend on them.
     progress
-        Called with the number of records done and the total.
+        A function that is called with the number of records done and the total.
     engine
-        Where to search: an engine of :mod:`fedsim.linkage.engines` that was entered; by default this process. The
-        result does not depend on it.
+        Where to search: an engine from :mod:`fedsim.linkage.engines` whose context is active; by default, this process.
+        The result does not depend on it.
     primary_name, secondary_name
         Names of the tables in error messages.
 
@@ -422,9 +422,9 @@ def link(  # noqa: PLR0913
 class Improvement:
     """Delta: an estimate, before any training, of what FedSim can gain over simpler linkages (paper, Definition 1).
 
-    A baseline calls some candidates matches. It overrates every match by what it lacks in similarity and loses the
-    similarity of every other candidate: ``sum over matches (1 - s) + sum over non-matches s``, averaged over the
-    records, with similarities scaled to [0, 1]. Larger means more to gain.
+    A baseline treats some candidates as matches. It overrates every match by what that match lacks in similarity, and
+    loses the similarity of every other candidate: ``sum over matches (1 - s) + sum over non-matches s``, averaged over
+    the records, with similarities scaled to [0, 1]. Larger means more to gain.
     """
 
     top1sim: float
@@ -450,8 +450,8 @@ class Diagnostics:
     """Figures that show whether links are good enough to train on.
 
     ``similarity_by_rank`` and ``distance_by_rank`` have one row per rank and one column per quantile; ``hubness``
-    counts how often each candidate is a partner; ``improvement`` is Delta over simpler linkages; ``warnings`` are
-    sentences.
+    counts how often each candidate is a partner; ``improvement`` is Delta over simpler linkages; ``warnings`` holds
+    messages for the user.
     """
 
     similarity_by_rank: Floats
@@ -472,7 +472,7 @@ class Diagnostics:
 def link_warnings(
     tie_share: float, hubness: Integers, k: int, *, flat: bool, saturated: float | None
 ) -> tuple[str, ...]:
-    """Return what may make links useless: ties, equal distances (``flat``), saturation, hubs."""
+    """Return warnings about links that may be useless: ties, equal distances (``flat``), saturation, hubs."""
     warnings: list[str] = []
     if tie_share > TIE_WARNING_SHARE:
         warnings.append(

@@ -1,9 +1,10 @@
-"""Words of names and titles, and how much each word distinguishes: shared by encoded filters and plaintext metrics.
+"""Split names and titles into words, and weight each word by how distinctive it is; for filters and plain metrics.
 
-In ``Belgor Marine Ltd`` the first word identifies a company and the last one nothing. The weight of a word is the log
-of its inverse document frequency, scaled to [0, 1]: 1 for a word of one record, 0 for a word of all records. The counts
-come from a party's own column or from a list that the parties agree on. A word that differs from a much more frequent
-one by a typing error or two weighs as little: otherwise ``Lmited`` would be the rarest word of its record.
+In ``Belgor Marine Ltd`` the first word identifies a company and the last one identifies nothing. The weight of a word
+is the log of its inverse document frequency, scaled to [0, 1]: 1 for a word in one record, 0 for a word in all records.
+The counts come from a party's own column or from a list that the parties agree on. A word that differs from a much more
+frequent one by a typing error or two gets the weight of that word; otherwise ``Lmited`` would be the rarest word of its
+record.
 """
 
 import re
@@ -29,7 +30,7 @@ _INITIALS = re.compile(r"\.(?<=(?<![^\W_])[^\W\d_]\.) ?(?=[^\W\d_](?![^\W_]))")
 # Japanese writes no spaces, but changes of script separate most words: 株式会社 トヨタ.
 _KANA = re.compile(r"([\u3041-\u309f]+|[\u30a1-\u30ff]+)")
 
-# What common legal forms are written as, by language; longer forms are replaced before their parts.
+# Spellings of common legal forms, by language; longer forms are replaced before their parts.
 LEGAL_FORMS: dict[str, dict[str, str]] = {
     "en": {
         "private limited": "pte ltd",
@@ -114,7 +115,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class WordRules:
-    """How a text becomes words; both parties need the same rules.
+    """How a text is split into words; both parties need the same rules.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ class WordRules:
     abbreviations
         Languages, keys of :data:`ABBREVIATIONS`, whose words are shortened: ``Brothers`` to ``bros``.
     drop_legal_forms
-        Whether the legal forms of those languages are left out instead; a name that is nothing else stays.
+        Whether the legal forms of those languages are dropped instead; a name that consists of nothing else is kept.
 
     Examples
     --------
@@ -164,8 +165,8 @@ class WordRules:
     def _spaced_texts(self, texts: Sequence[str]) -> str:
         """Return all texts as one string: words separated by spaces, texts by the separator.
 
-        Working on one string is ten times as fast as on one text at a time; most of the work is Unicode, which plain
-        ASCII does not need.
+        Processing one string is ten times as fast as one text at a time; most of the work is Unicode normalisation,
+        which plain ASCII does not need.
         """
         spaced = list(texts)
         for is_ascii in (True, False):
@@ -180,7 +181,7 @@ class WordRules:
         return _SEPARATOR.join(spaced)
 
     def _spaced(self, text: str) -> str:
-        """Return normalised text whose words are separated by spaces."""
+        """Return normalised text with words separated by spaces."""
         text = unicodedata.normalize("NFKC", text)
         if self.casefold:
             text = unicodedata.normalize("NFKC", text.casefold())
@@ -188,7 +189,7 @@ class WordRules:
             text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
             text = _STROKES.sub(lambda letter: _BARE[letter[0]], text)
         text = _INITIALS.sub("", _APOSTROPHES.sub("", text))
-        # Python's \w leaves out vowel signs, which are parts of words in half of the scripts.
+        # Python's \w excludes vowel signs, which are parts of words in half of the scripts.
         between = [char for char in set(text) - {_SEPARATOR} if unicodedata.category(char)[0] not in "LMN"]
         text = text.translate(dict.fromkeys(map(ord, between), " "))
         return text if text.isascii() else _KANA.sub(r" \1 ", text)
@@ -205,7 +206,7 @@ class WordRules:
 
 
 def _replace_phrases(words: list[str], replacements: Mapping[tuple[str, ...], tuple[str, ...]]) -> list[str]:
-    """Replace the longest phrase at every place; a text of nothing else than dropped phrases stays."""
+    """Replace the longest phrase at every position; a text that consists only of dropped phrases is kept."""
     longest = max(map(len, replacements))
     replaced: list[str] = []
     place = 0
@@ -252,8 +253,8 @@ def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
     return WordTable([spaced[begin:end] for begin, end in first.tolist()], words, starts)
 
 
-FREQUENT_SHARE = 0.005  # of the texts: a word of more is frequent
-FREQUENT_RATIO = 20  # a misspelt word is this many times as rare as the frequent one: "land" is not a misspelt "and"
+FREQUENT_SHARE = 0.005  # of the texts: a word in more of them is frequent
+FREQUENT_RATIO = 20  # a misspelling is this many times as rare as the word: "land" is not a misspelt "and"
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +264,7 @@ class WordWeights:
     Parameters
     ----------
     counts
-        The number of texts in which each word occurs. Words that are not listed count as words of one text.
+        The number of texts in which each word occurs. Words that are not listed count as occurring in one text.
     n_texts
         The number of texts that were counted.
     tolerant
@@ -292,7 +293,7 @@ class WordWeights:
     def of(self, words: Sequence[str]) -> Floats:
         """Return the weight of each word, between 0 and 1.
 
-        The weight is log(n / c) / log(n) of n texts of which c contain the word, or the most frequent word that it
+        The weight is log(n / c) / log(n), where c of the n texts contain the word, or the most frequent word that it
         resembles.
         """
         counts = np.fromiter((self.counts.get(word, 1) for word in words), np.int64, len(words))
@@ -309,7 +310,7 @@ class WordWeights:
         return [word for word, count in self.counts.items() if count >= least and typing_errors(word)]
 
     def _resembled_counts(self, words: Sequence[str], counts: Integers) -> Integers:
-        """Return the count of the most frequent word that each word resembles, 0 where there is none."""
+        """Return the count of the most frequent word that each word resembles, or 0 if there is none."""
         from fedsim.linkage.search.text import TextKernel  # noqa: PLC0415 - numba takes a second to import
 
         frequent = self._frequent

@@ -1,3 +1,3 @@
-"""What a recipient of noisy values can learn, and the mechanisms that limit it."""
+"""Bounds on what a recipient of noisy values can learn, and mechanisms that limit it."""
 
 __all__ = ["bounds", "differential_privacy", "geodesy", "keyed_prng", "mechanisms", "pair_noise"]

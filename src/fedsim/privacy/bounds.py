@@ -1,14 +1,14 @@
 """Bounds on the success of the greedy attack, given the noise on similarities (paper, Theorem 2).
 
-``spread`` is the standard deviation of the distances (sigma_0 of the paper), ``sigma`` that of the noise on the scaled
-similarities, ``tau`` the bound on the success of the greedy attack on one record. The bound holds for integer distances
-(Hamming); for kilometres or degrees it would depend on the unit and mean nothing.
+``spread`` is the standard deviation of the distances (sigma_0 in the paper), ``sigma`` the standard deviation of the
+noise on the scaled similarities, and ``tau`` the bound on the success of the greedy attack on one record. The bound
+holds for integer distances (Hamming); for kilometres or degrees it would depend on the unit and be meaningless.
 
-Distances whose step differs from pair to pair have no such formula: Dice distances of filters with a and b ones are
-multiples of 2 / (a + b), and an attacker who knows a and b and guesses one exactly knows how many ones the filters
-share. For these the success of the attack is computed from the links themselves (:func:`expected_success`), which
-requires no assumption about the distribution of distances, but holds for these links on average and not for each of
-them.
+There is no such formula for distances whose step differs from pair to pair. Dice distances between filters with a and b
+ones are multiples of 2 / (a + b), and an attacker who knows a and b and guesses a distance exactly knows how many ones
+the filters share. For such distances, the success of the attack is computed from the links themselves
+(:func:`expected_success`). This requires no assumption about the distribution of distances, but it holds for these
+links on average, not for each of them.
 """
 
 import math
@@ -22,10 +22,11 @@ from fedsim.validation import validate_integer, validate_number, validate_positi
 
 
 def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
-    """Return the upper bound tau on the success of the attack; it is one without noise.
+    """Return the upper bound tau on the success of the attack; without noise it is one.
 
-    ``queries`` is |Q|, the number of links of one partner that the greedy attacker uses. It needs all of their
-    distances right, so more links lower its bound; an attacker who weighs links gains with every link instead.
+    ``queries`` is |Q|, the number of links of one partner that the greedy attacker uses. The attacker must guess all of
+    their distances correctly, so more links lower the bound; an attacker who weights links gains with every link
+    instead.
 
     >>> f"{success_bound(sigma=4.0, spread=21178.86):.4e}"
     '1.9417e-05'
@@ -68,8 +69,8 @@ def expected_success(sigma: float, similarity: Floats, half_step: Floats) -> flo
     """Return the expected share of links whose distance the greedy attacker guesses exactly.
 
     ``similarity`` holds scaled similarities without noise, ``half_step`` half the step between possible distances of
-    each pair on the same scale. The attacker knows both scale and step; the better counts of one who expects standard
-    normal similarities, as in the paper, and one who ignores the noise.
+    each pair on the same scale. The attacker knows both scale and step. The result is the better of two attackers: one
+    who assumes standard normal similarities, as in the paper, and one who ignores the noise.
 
     >>> round(expected_success(0.5, np.array([-1.0, 0.0, 1.0]), np.full(3, 0.05)), 3)
     0.092
@@ -85,7 +86,7 @@ def expected_success(sigma: float, similarity: Floats, half_step: Floats) -> flo
 def sigma_for_expected_success(tau: float, similarity: Floats, half_step: Floats) -> float:
     """Return the smallest noise scale, to a quarter of a percent, with an expected success of at most ``tau``.
 
-    More noise does not always help: an attacker who guesses the mean is right wherever the distance is the mean.
+    More noise does not always help: an attacker who guesses the mean is right whenever the distance is the mean.
 
     >>> links = np.linspace(-2, 2, 101), np.full(101, 0.05)
     >>> round(sigma_for_expected_success(0.05, *links), 2)

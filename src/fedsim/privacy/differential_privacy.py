@@ -1,8 +1,8 @@
 """Differential privacy of Gaussian noise and its composition over steps (paper, Theorem 1; Gaussian DP).
 
-The paper's sensitivity does not follow from its own definition; it is here to reproduce its figures. Theorem 1 gives
-the smallest epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` gives the one that holds
-(Balle and Wang, 2018).
+The paper's sensitivity does not follow from its own definition; it is included to reproduce its figures. Theorem 1
+states the smallest epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` returns the one that
+holds (Balle and Wang, 2018).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def paper_sensitivity(*, records: int, mean: float, spread: float) -> float:
 def link_sensitivity(*, links: int, changed_bits: int, spread: float) -> float:
     """Return how far all similarities together move (L2) when ``changed_bits`` bits of one partner's filter change.
 
-    This follows from the definition. Each of the ``links`` similarities of the partner is a distance over the spread
-    and moves by at most ``changed_bits / spread``; the mean is subtracted on both sides and cancels; independent
-    changes add up by squares, hence the root where the paper has the number itself. Links and scale are taken as given:
-    which partners a record has also depends on the filter, and no noise on similarities hides that.
+    This follows from the definition. Each of the partner's ``links`` similarities is a distance divided by the spread
+    and changes by at most ``changed_bits / spread``; the mean is subtracted on both sides and cancels. Independent
+    changes add up by squares, hence the square root where the paper has the number itself. Links and scale are taken as
+    given: which partners a record has also depends on the filter, and noise on similarities does not hide that.
 
     >>> round(link_sensitivity(links=141_050, changed_bits=1, spread=21178.86), 5)
     0.01773
@@ -52,14 +52,14 @@ def least_epsilon(*, sigma: float, sensitivity: float) -> float:
 
 
 def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
-    """Return the exact delta for which noise of this scale is (epsilon, delta)-private."""
+    """Return the exact delta for which noise at this scale is (epsilon, delta)-private."""
     validate_positive(sigma=sigma, sensitivity=sensitivity)
     half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
     return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
 
 
 def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float:
-    """Return the smallest epsilon for which noise of this scale is (epsilon, delta)-private.
+    """Return the smallest epsilon for which noise at this scale is (epsilon, delta)-private.
 
     >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
     1.0
@@ -82,10 +82,10 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
 
 @dataclass(frozen=True)
 class Accountant:
-    """The privacy budget that steps of Gaussian noise have spent, exactly (Dong, Roth and Su, 2022).
+    """The exact privacy budget spent by steps with Gaussian noise (Dong, Roth and Su, 2022).
 
-    A step with noise sigma on values of sensitivity Delta is mu-GDP with mu = Delta / sigma. Steps, adaptive ones too,
-    compose to the root of the sum of squares, and mu-GDP is one Gaussian mechanism with sigma = 1 / mu.
+    A step with noise sigma on values of sensitivity Delta is mu-GDP with mu = Delta / sigma. Steps, including adaptive
+    ones, compose to the square root of the sum of squares, and mu-GDP is one Gaussian mechanism with sigma = 1 / mu.
 
     >>> spent = Accountant().after(sigma=4.0, sensitivity=1.0, steps=100)
     >>> spent.mu, round(spent.epsilon(delta=1e-5), 2)

@@ -1,7 +1,7 @@
-"""Latitude and longitude as points of a local plane in metres (azimuthal equidistant projection).
+"""Project latitude and longitude to a local plane in metres (azimuthal equidistant projection).
 
 The plane touches the Earth at ``origin`` and preserves distances and directions from there. Other distances are off by
-less than one part in 100,000 within 50 km, by one in 1,000 at 500 km.
+less than one part in 100,000 within 50 km, and by one part in 1,000 at 500 km.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def mean_place(places: Floats) -> Floats:
 
 
 def to_metres(places: Floats, origin: Floats) -> Floats:
-    """Return metres east and north of the origin: one origin for all places, or one for each.
+    """Return metres east and north of the origin; pass one origin for all places, or one for each.
 
     >>> to_metres(np.array([[1.0, 103.0], [1.001, 103.0]]), np.array([1.0, 103.0])).round(1).tolist()
     [[0.0, 0.0], [0.0, 111.2]]
@@ -41,7 +41,7 @@ def to_metres(places: Floats, origin: Floats) -> Floats:
 
 
 def to_degrees(metres: Floats, origin: Floats) -> Floats:
-    """Return latitude and longitude in degrees of points in metres east and north of the origin, or of one for each.
+    """Return latitude and longitude in degrees from metres east and north of the origin; inverts :func:`to_metres`.
 
     >>> to_degrees(np.array([[0.0, 111_195.08]]), np.array([1.0, 103.0])).round(4).tolist()
     [[2.0, 103.0]]
@@ -59,7 +59,7 @@ def to_degrees(metres: Floats, origin: Floats) -> Floats:
 
 
 def great_circle_metres(left: Floats, right: Floats) -> Floats:
-    """Return the great-circle distance of places row by row.
+    """Return the great-circle distance between corresponding places.
 
     >>> great_circle_metres(np.array([[1.0, 103.0]]), np.array([[1.0, 103.001]])).round(2).tolist()
     [111.18]
@@ -80,7 +80,7 @@ def validate_places(places: Floats) -> Floats:
 
 
 def on_unit_sphere(radians: Floats) -> Floats:
-    """Return points on the unit sphere, where the chord grows with the great-circle distance."""
+    """Return points on the unit sphere, where the chord length grows with the great-circle distance."""
     latitude, longitude = radians[:, 0], radians[:, 1]
     flat = np.cos(latitude)
     return np.column_stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)])

@@ -1,8 +1,8 @@
-"""Keyed pseudorandom numbers that are the same on every machine and for every release of NumPy.
+"""Keyed pseudorandom numbers that are the same on every machine and with every release of NumPy.
 
 Only the holder of the key can predict them. They come from BLAKE2b, AES-128 and SHAKE-256 (FIPS 202), because the
-streams of NumPy's generators may change with a release and do not withstand an adversary who knows a part of them. Both
-parties must draw the same pivots, positions and permutations from one key for years.
+streams of NumPy's generators may change between releases and are not secure against an adversary who knows part of
+them. Both parties must be able to draw the same pivots, positions and permutations from one key for years.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ MAX_SECRET_BYTES = blake2b.MAX_KEY_SIZE
 
 
 def derive_subkey(secret: bytes, purpose: str, size: int) -> bytes:
-    """Return a key of ``size`` bytes for one purpose; keys of different purposes reveal nothing about each other.
+    """Return a key of ``size`` bytes for one purpose; keys for different purposes reveal nothing about each other.
 
     >>> derive_subkey(bytes(32), "noise", 16) == derive_subkey(bytes(32), "order", 16)
     False
@@ -41,7 +41,7 @@ def random_words(key: bytes, blocks: Words) -> Words:
     >>> random_words(bytes(16), np.array([[1, 2], [2, 1], [1, 2]], np.uint64)) % 1000
     array([ 77, 687,  77], dtype=uint64)
     """
-    # ECB is safe here: the cipher serves as a keyed function of single blocks, not to encrypt a text.
+    # ECB is safe here: the cipher is used as a keyed function of single blocks, not to encrypt a message.
     cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
     plain = np.ascontiguousarray(blocks, dtype=WORD_DTYPE)
     words = np.frombuffer(cipher.encryptor().update(plain.tobytes()), dtype=WORD_DTYPE)
@@ -75,7 +75,7 @@ def secret_permutation(secret: bytes, purpose: str, n: int) -> Integers:
 
 def shake_words(subkey: bytes, messages: Iterable[bytes], count: int) -> Words:
     """Return ``count`` uniform 64-bit words for every message, one row each."""
-    # A fixed-length key in front of the message is a sound way to key SHAKE: the sponge has no length extension.
+    # Prefixing a fixed-length key is a sound way to key SHAKE: sponges are not open to length extension.
     drawn = b"".join(hashlib.shake_256(subkey + message).digest(8 * count) for message in messages)
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64).reshape(-1, count)
 
@@ -89,7 +89,7 @@ def shake_uniforms(subkey: bytes, count: int) -> Floats:
 def shake_permutation(subkey: bytes, count: int) -> Integers:
     """Return a random permutation of ``range(count)``.
 
-    It sorts random words; two equal ones, which would favour the earlier, occur once in ``2**65 / count**2`` keys.
+    It sorts random words; equal words, which would favour the earlier one, occur in one of ``2**65 / count**2`` keys.
 
     >>> shake_permutation(bytes(32), 5)
     array([1, 3, 0, 4, 2])

@@ -1,4 +1,4 @@
-"""Privacy mechanisms that a party applies to what it discloses, each with its guarantee in one sentence."""
+"""Privacy mechanisms that a party applies to the data it discloses, each with its guarantee in one sentence."""
 
 import math
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ SUPPRESSED_SHARE = 0.1  # of the rare partners are suppressed in one round
 
 @dataclass(frozen=True)
 class NoisyFeatures:
-    """Noise on features before any network sees them, drawn once per table and job.
+    """Adds noise to features before any network sees them, drawn once per table and job.
 
     Numbers are clipped to three standard deviations around the mean of their column and get Gaussian noise. A category
-    is kept with the probability that preserves as much of it as noise preserves of a number, and is drawn at random
-    otherwise. Because the noise is drawn once, using a record often does not average it away.
+    is kept with a probability chosen to preserve as much information as the noise leaves in a number, and is replaced
+    at random otherwise. Because the noise is drawn only once, repeated use of a record does not average it away.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class NoisyFeatures:
 
     @property
     def keep_probability(self) -> float:
-        """Probability that a category is kept.
+        """The probability that a category is kept.
 
         >>> round(NoisyFeatures(noise=3.0).keep_probability, 4)
         0.3162
@@ -49,11 +49,11 @@ class NoisyFeatures:
 
     @property
     def budget(self) -> Accountant:
-        """What one number of one record discloses in total."""
+        """The total privacy budget spent on one number of one record."""
         return Accountant().after(sigma=self.noise, sensitivity=2.0 * CLIP_DEVIATIONS)
 
     def category_epsilon(self, values: int) -> float:
-        """Return the differential privacy of a category; the more values are possible, the less is hidden.
+        """Return the differential privacy of a category; the more possible values, the less is hidden.
 
         >>> round(NoisyFeatures(noise=4.0).category_epsilon(2), 3)
         0.495
@@ -83,15 +83,15 @@ class NoisyFeatures:
         return np.asarray(mean + deviation * (clipped + self.noise * standard_noise))
 
     def randomise_categories(self, codes: Integers, cardinalities: tuple[int, ...], uniforms: Floats) -> Integers:
-        """Return noisy categories from two uniform numbers each: (n, e) and (n, e, 2) make (n, e)."""
+        """Return noisy categories from two uniform numbers each, (n, e) and (n, e, 2) -> (n, e)."""
         drawn = (uniforms[..., 1] * np.asarray(cardinalities, dtype=np.int64)).astype(np.int64)
         return np.where(uniforms[..., 0] < self.keep_probability, codes, drawn)
 
 
 def group_neighbours(places: Floats, size: int) -> Integers:
-    """Return a group of ``size`` to ``2 * size - 1`` neighbours for every place, (n, 2) -> (n,).
+    """Assign every place to a group of ``size`` to ``2 * size - 1`` neighbours, (n, 2) -> (n,).
 
-    The places are halved along their wider axis until a half would be too small.
+    The places are halved along their wider axis until the halves would become too small.
 
     >>> group_neighbours(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]]), size=2).tolist()
     [1, 0, 1, 0]
@@ -126,11 +126,11 @@ class GroupedFeatures:
 
 @dataclass(frozen=True)
 class AveragedFeatures(GroupedFeatures):
-    """Features of groups of neighbours instead of single records.
+    """Replaces the features of each record with the averages of its group of neighbours.
 
-    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
-    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
-    loses little.
+    Numbers become the mean of the group, categories its most common category. Nothing is random: the same places form
+    the same groups, so longer training reveals nothing more. A model that uses the average of an area anyway loses
+    little.
     """
 
     @property
@@ -149,7 +149,7 @@ class AveragedFeatures(GroupedFeatures):
         return np.asarray((total / np.bincount(group)[:, None])[group])
 
     def most_common(self, codes: Integers, cardinalities: tuple[int, ...], group: Integers) -> Integers:
-        """Return the most common category of every record's group, the lowest of several, (n, e) -> (n, e)."""
+        """Return the most common category of every record's group, the lowest in a tie, (n, e) -> (n, e)."""
         found, n_groups = np.empty_like(codes), int(group.max(initial=-1)) + 1
         for column, cardinality in enumerate(cardinalities):
             times = np.bincount(group * cardinality + codes[:, column], minlength=n_groups * cardinality)
@@ -159,10 +159,10 @@ class AveragedFeatures(GroupedFeatures):
 
 @dataclass(frozen=True)
 class ExchangedFeatures(GroupedFeatures):
-    """Records of a group of neighbours exchange their features at random.
+    """Exchanges features at random among the records of a group of neighbours.
 
-    What an area has stays as it is, so a model that sees many neighbours of a record loses little; which of them has
-    which features is hidden.
+    The features of an area as a whole do not change, so a model that sees many neighbours of a record loses little;
+    which neighbour has which features is hidden.
     """
 
     @property
@@ -175,7 +175,7 @@ class ExchangedFeatures(GroupedFeatures):
         )
 
     def sources(self, group: Integers, uniforms: Floats) -> Integers:
-        """Return the record whose features each record gets, from a uniform number each: (n,) and (n,) make (n,).
+        """Return the record whose features each record gets, from one uniform number each, (n,) and (n,) -> (n,).
 
         >>> ExchangedFeatures(size=2).sources(np.array([0, 1, 0, 1]), np.array([0.9, 0.2, 0.1, 0.7])).tolist()
         [2, 1, 0, 3]
@@ -190,7 +190,7 @@ class ExchangedFeatures(GroupedFeatures):
 
 @dataclass(frozen=True)
 class MinimumDegree:
-    """Partners that fewer than ``degree`` records list are listed by no record; the next best takes their place."""
+    """Removes partners that fewer than ``degree`` records list; the next best partners take their places."""
 
     degree: int
     k: int
@@ -209,7 +209,7 @@ class MinimumDegree:
         )
 
     def apply(self, lists: Integers) -> Integers:
-        """Return lists of K partners from lists of L, (n, L) -> (n, K); -1 where no partner is left.
+        """Shorten lists of L partners to K, (n, L) -> (n, K); -1 where no partner is left.
 
         >>> MinimumDegree(degree=2, k=1).apply(np.array([[0, 2], [1, 2], [2, 0]])).tolist()
         [[2], [2], [2]]
@@ -227,7 +227,7 @@ class MinimumDegree:
             rare = (degree > 0) & (degree < self.degree)
             if not rare.any():
                 return best
-            # Suppress the rarest first: others may take their places and are then rare no longer.
+            # Suppress the rarest first: others may take their places and are then no longer rare.
             rank = degree * (lists.size + 1) + spare
             allowed &= ~(rare & (rank <= np.quantile(rank[rare], SUPPRESSED_SHARE, method="lower")))
 
@@ -235,8 +235,9 @@ class MinimumDegree:
 def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.random.Generator) -> Integers:
     """Replace each link with probability ``share`` by a random candidate, (n, K) -> (n, K).
 
-    No record lists a partner twice, and similarities stay: a dummy must carry a plausible one. On average this share of
-    the links is random, so a single link proves nothing; what many links of one partner reveal together is not bounded.
+    No record lists a partner twice. Similarities are unchanged, because a dummy must carry a plausible one. On average
+    this share of the links is random, so a single link proves nothing; what many links of one partner reveal together
+    is not bounded.
     """
     validate_share(share=share)
     validate_k(lists.shape[1], n_candidates, "the secondary table")
@@ -247,7 +248,7 @@ def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.ra
         if not again.any():
             return mixed
         mixed[again] = rng.integers(0, n_candidates, int(again.sum()))
-    # Lists that hold nearly every candidate: draw the dummies of a record from those that it does not list.
+    # If lists contain nearly every candidate, draw the dummies of a record from those that it does not list.
     for record in np.flatnonzero((_duplicate_mask(mixed) & replaced).any(axis=1)):
         free = np.setdiff1d(np.arange(n_candidates), mixed[record][~replaced[record]])
         mixed[record, replaced[record]] = rng.permutation(free)[: int(replaced[record].sum())]
@@ -255,7 +256,7 @@ def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.ra
 
 
 def _duplicate_mask(lists: Integers) -> Flags:
-    """Mark every partner of a record that another column lists too."""
+    """Mark every partner of a record that also occurs in another column."""
     order = np.argsort(lists, axis=1, kind="stable")
     ordered = np.take_along_axis(lists, order, axis=1)
     equal = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NO_PARTNER)
@@ -269,10 +270,10 @@ def _duplicate_mask(lists: Integers) -> Flags:
 
 @dataclass(frozen=True)
 class PlanarLaplace:
-    """Geo-indistinguishability: every place moves by its own random step (Andrés et al., CCS 2013).
+    """Geo-indistinguishability: moves every place by its own random step (Andrés et al., CCS 2013).
 
     The noise is added to a place before it is encoded. All links, similarities and filters follow from the displaced
-    place, so what they disclose together is bounded however many there are. Noise on similarities, in contrast,
+    place, so what they disclose together is bounded, however many there are. In contrast, noise on similarities
     averages out over the links of one record.
 
     Parameters
@@ -298,7 +299,7 @@ class PlanarLaplace:
 
     @property
     def mean_step(self) -> float:
-        """Mean displacement in metres.
+        """The mean displacement in metres.
 
         >>> PlanarLaplace(epsilon=0.01).mean_step
         200.0
@@ -306,21 +307,21 @@ class PlanarLaplace:
         return 2.0 / self.epsilon
 
     def radius(self, share: Floats | float) -> Floats:
-        """Return the radius that holds this share of all steps: the inverse of 1 - (1 + epsilon r) e^(-epsilon r).
+        """Return the radius that contains this share of all steps: the inverse of 1 - (1 + epsilon r) e^(-epsilon r).
 
         >>> PlanarLaplace(epsilon=0.01).radius(0.5).round(2)
         np.float64(167.83)
         """
         branch = lambertw((np.asarray(share) - 1.0) / math.e, k=-1).real
-        # Rounding leaves the branch at its very start, where scipy returns NaN; the step is zero there.
+        # At the very start of the branch, rounding may leave its domain and SciPy returns NaN; the step is zero there.
         return np.asarray(np.fmax(-(branch + 1.0) / self.epsilon, 0.0))[()]
 
     def apply(self, places: Floats, rng: np.random.Generator) -> Floats:
-        """Return displaced places; latitude and longitude in degrees, in and out."""
+        """Return displaced places; input and output are latitude and longitude in degrees."""
         return self.displace(places, rng.random((len(places), 2)))
 
     def displace(self, places: Floats, uniforms: Floats) -> Floats:
-        """Return places displaced by the direction and step that two uniform numbers per place give."""
+        """Return displaced places; two uniform numbers per place determine the direction and the step."""
         places = validate_places(places)
         direction = 2.0 * math.pi * uniforms[:, 0]
         step = np.minimum(self.radius(uniforms[:, 1]), 1e7)  # at most a quarter of the way around the Earth
@@ -329,16 +330,16 @@ class PlanarLaplace:
 
 @dataclass(frozen=True)
 class ClipAndNoise:
-    """The guarantee of clipped and noisy rows: activations, which hold features, or gradients, which hold labels.
+    """The guarantee for clipped and noisy rows: activations, which reveal features, or gradients, which reveal labels.
 
-    It is per row, given the weights: replacing the secret behind a row moves the row by at most 2 x clip. Weights also
-    depend on other rows, so what one record or label discloses through *all* rows of a step is bounded by
+    It holds per row, given the weights: replacing the secret behind a row moves the row by at most 2 x clip. Weights
+    also depend on other rows, so what one record or label discloses through *all* rows of a step is bounded by
     ``after(rows=...)`` with the number of rows sent.
 
     Parameters
     ----------
     clip
-        Maximal length of a row.
+        Maximum norm of a row.
     noise
         Standard deviation of the Gaussian noise on every number, as a multiple of ``clip``.
     """
@@ -362,7 +363,7 @@ class ClipAndNoise:
         )
 
     def after(self, *, steps: int, rows: int = 1) -> Accountant:
-        """Return what ``steps`` steps spend on ``rows`` rows that depend on one secret."""
+        """Return the budget that ``steps`` steps spend on ``rows`` rows that depend on one secret."""
         if self.noise == 0:
             raise SettingError("noise=0 gives no guarantee; choose noise above 0", code="no-noise")
         sensitivity = 2.0 * self.clip * math.sqrt(validate_integer(rows, "rows", least=1))

@@ -1,9 +1,9 @@
 """Gaussian noise that is a fixed function of a pair of encoded records and a secret.
 
-Noise that is drawn anew for every answer can be averaged away by asking again. Here the noise of a pair is a function
-of the two filters, a secret and a purpose: it is the same after a restart, in another batch, and for a second record
-with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of the two names is the randomness
-of the pair. Among ten million filters any two share a name, and so their noise, with probability 3e-6.
+Noise that is drawn anew for every answer can be averaged away by repeating the request. Here the noise of a pair is a
+function of the two filters, a secret and a purpose: it is the same after a restart, in another batch, and for a second
+record with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of the two names is the
+randomness of the pair. The probability that any two of ten million filters share a name, and thus their noise, is 3e-6.
 
 Letters: n left records, m right records, K partners.
 """
@@ -23,8 +23,8 @@ HASH_BYTES = 8
 def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Integers, *, purpose: str) -> Floats:
     """Return standard normal noise (n, K) for every left row and its partners.
 
-    Never disclose the same noise in two scales: the answers ``a + 2z`` and ``a + 3z`` reveal ``a``. So everything that
-    the noise is multiplied with and added to belongs to the purpose.
+    Never disclose the same noise at two scales: the answers ``a + 2z`` and ``a + 3z`` reveal ``a``. The purpose must
+    therefore include everything that the noise is multiplied by or added to.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Intege
     partner
         The partners of every left row, as rows of ``right_bits``, (n, K).
     purpose
-        What the noise is for; another purpose gives independent noise.
+        What the noise is for; noise for different purposes is independent.
 
     Examples
     --------
@@ -61,12 +61,12 @@ def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Intege
 
 
 def normal_from_words(words: Words) -> Floats:
-    """Return standard normal values from random words: 52 bits choose the place in a tail, one more the side.
+    """Return standard normal values from random words: 52 bits choose the place in a tail, one more bit the side.
 
-    Each tail is cut into 2**52 slices of equal probability, and the value is the middle of a slice. So both tails are
-    alike and all values are finite, up to 8.2924 = -ndtri(2**-54). A noisy similarity rounded to float32 can come from
-    many slices, so its last bits reveal nothing. The exception is about one value in 10**8: noise beyond 6, where
-    slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
+    Each tail is cut into 2**52 slices of equal probability, and the value is the middle of a slice. Both tails are
+    therefore symmetric, and all values are finite, up to 8.2924 = -ndtri(2**-54). A noisy similarity rounded to float32
+    can come from many slices, so its last bits reveal nothing. The exception is about one value in 10**8: noise beyond
+    6, where slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
 
     >>> normal_from_words(np.array([0, 2**64 - 1], np.uint64)).round(4).tolist()
     [8.2924, -0.0]
@@ -84,7 +84,7 @@ def hash_rows(bits: Bits, key: bytes) -> Words:
     bits
         The rows, (n, bytes).
     key
-        The key, without which nobody can tell what a hash belongs to.
+        The key, without which nobody can link a hash to its row.
     """
     keyed = blake2b(key=key, digest_size=HASH_BYTES)
     names = bytearray()

@@ -1,4 +1,4 @@
-"""Networks below and above the cut, the gates, the methods, the optimisers; needs torch and numpy alone."""
+"""Networks below and above the cut, the gates, the methods and the optimisers; requires only torch and NumPy."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a secondary sends under sealed labels: an embedding of every row that no label has influenced.
+"""The embedding that a secondary sends under sealed labels: one vector per row, not influenced by any label.
 
 The secondary computes it once, with secret weights, from its own table alone. Letters: n records, E columns, C width.
 """
@@ -23,21 +23,21 @@ BLOCK_ROWS = 1 << 16  # in double precision at a time
 
 
 def embed(features: Features, kind: str, width: int, source: RandomSource, folder: Path | None = None) -> Floats32:
-    """Return one row per record, (n, C); every column has mean 0 and deviation 1, or is constant.
+    """Return one row per record, (n, C); every column has mean 0 and standard deviation 1, or is constant.
 
     Parameters
     ----------
     features
         The secondary's columns.
     kind
-        ``features``: the columns themselves; ``random``: random features of them; ``autoencoder``: the middle of a
-        network that fills in hidden columns.
+        ``features``: the columns themselves; ``random``: random features of them; ``autoencoder``: the middle layer of
+        a network that reconstructs hidden columns.
     width
         C, except for ``features``, which keeps one column per number and category.
     source
         The secondary's secret random numbers.
     folder
-        Where a large embedding lies in a file; by default it is in memory.
+        Folder for the file of a large embedding; by default the embedding stays in memory.
     """
     columns = passed_columns(features)
     if kind == "features":
@@ -52,7 +52,7 @@ def embed(features: Features, kind: str, width: int, source: RandomSource, folde
 
 
 def passed_columns(features: Features) -> Floats32:
-    """Return ranks of numbers and one column per category, standardised, (n, E).
+    """Return the ranks of numbers and one column per category, standardised, (n, E).
 
     >>> passed_columns(Features(np.array([[5.0], [1.0], [900.0]]))).round(2).tolist()
     [[0.0], [-1.2200000286102295], [1.2200000286102295]]
@@ -72,7 +72,7 @@ def _ranks(column: Floats32) -> AnyArray:
 
 
 def _standardise(columns: AnyArray, out: Floats32) -> Floats32:
-    """Write the columns with mean 0 and deviation 1 to ``out``, which may be the same array, and return it."""
+    """Standardise the columns into ``out``, which may be the same array, and return it."""
     mean = _column_means(columns, lambda rows: rows)
     deviation = np.sqrt(_column_means(columns, lambda rows: np.square(rows - mean)))
     for here in _blocks(columns):
@@ -81,7 +81,7 @@ def _standardise(columns: AnyArray, out: Floats32) -> Floats32:
 
 
 def _column_means(columns: AnyArray, of: Callable[[Floats], Floats]) -> Floats:
-    """Return the mean of every column after a function of its rows, with the bits of ``mean(axis=0)``."""
+    """Return the column means of a function of the rows, bit for bit equal to ``mean(axis=0)``."""
     total = np.zeros((0, columns.shape[1]))
     for here in _blocks(columns):
         total = np.vstack([total, of(columns[here].astype(np.float64))]).sum(axis=0, keepdims=True)
@@ -93,7 +93,7 @@ def _blocks(columns: AnyArray) -> list[slice]:
 
 
 def _random_features(columns: Floats32, out: Floats32, source: RandomSource) -> Floats32:
-    """Write random directions, half of them cut off at a random height, and return them."""
+    """Write random projections to ``out``, half of them rectified at a random threshold, and return it."""
     rng, width = source.rng("embedding"), out.shape[1]
     directions = rng.normal(size=(columns.shape[1], width)) / np.sqrt(columns.shape[1])
     height = rng.normal(size=width - width // 2)
@@ -105,7 +105,7 @@ def _random_features(columns: Floats32, out: Floats32, source: RandomSource) -> 
 
 
 class _ColumnFiller(nn.Module):
-    """Columns, of which some are hidden -> embedding -> all columns."""
+    """Columns with some hidden -> embedding -> all columns."""
 
     def __init__(self, n_columns: int, width: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _ColumnFiller(nn.Module):
 
 
 def _fill_hidden_columns(columns: Floats32, out: Floats32, source: RandomSource) -> Floats32:
-    """Train a network that fills in hidden columns; write its middle layer for complete rows, and return it."""
+    """Train a network to fill in hidden columns, write its middle layer for complete rows to ``out``, and return it."""
     network, table = _ColumnFiller(columns.shape[1], out.shape[1]), torch.from_numpy(columns)
     batch = min(BATCH, len(table))
     total = max(MIN_STEPS, EPOCHS * len(table) // batch)

@@ -2,7 +2,7 @@
 
 Letters: n records, B records of a batch, K partners of a list, U distinct partner rows of a batch, C width of the cut
 layer, A hidden units, R outputs per pair, M opinions per record, T outputs of the task (1, or one per class),
-F compared fields, I inputs that their similarities give.
+F compared fields, I network inputs derived from their similarities.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from fedsim.types import AnyArray, Integers
 
 # Prediction tasks: how scores become predictions, and the loss.
 #
-# A network gives unbounded scores. Several opinions on one record (one per partner) are averaged as predictions, not as
-# scores, and the average is given back as a score, so every loss is computed from scores and stays finite.
+# A network outputs unbounded scores. Several opinions on one record (one per partner) are averaged as predictions, not
+# as scores, and the average is converted back to a score, so every loss is computed from scores and stays finite.
 
 
 PROBABILITY_MARGIN = 1e-6  # a mean of probabilities is kept this far from 0 and 1
 
 
 class PredictionTask(Protocol):
-    """The end of a network."""
+    """The output stage of a network."""
 
     @property
     def outputs(self) -> int: ...
 
     def squash(self, outputs: Tensor) -> Tensor:
-        """Bring preliminary outputs of a pair into the range of predictions where the paper does so."""
+        """Map preliminary outputs of a pair to the range of predictions, where the paper does so."""
 
     def score(self, squashed: Tensor) -> Tensor:
-        """Return the score whose squashed value this is."""
+        """Return the score for a squashed value; the inverse of ``squash``."""
 
     def average(self, scores: Tensor) -> Tensor:
         """Return the score of the mean prediction, (B, M, T) -> (B, 1, T)."""
@@ -86,7 +86,7 @@ def _per_opinion(labels: Tensor, scores: Tensor) -> Tensor:
 
 
 def _mean_loss(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of a loss, whose values come record by record."""
+    """Return the mean of a per-record loss."""
     if weights is None:
         return loss(scores, labels)
     by_record = loss(scores, labels, reduction="none").reshape(len(weights), -1).mean(dim=1)  # (B,)
@@ -95,7 +95,7 @@ def _mean_loss(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, weig
 
 @dataclass(frozen=True)
 class Regression(_UnboundedScores):
-    """A number without bounds."""
+    """Predict an unbounded number."""
 
     outputs: int = 1
 
@@ -111,7 +111,7 @@ class Regression(_UnboundedScores):
 
 @dataclass(frozen=True)
 class BoundedRegression(_SigmoidScores):
-    """A number between 0 and 1 behind a sigmoid (the paper's min-max label)."""
+    """Predict a number between 0 and 1 through a sigmoid (the paper's min-max label)."""
 
     outputs: int = 1
 
@@ -121,7 +121,7 @@ class BoundedRegression(_SigmoidScores):
 
 @dataclass(frozen=True)
 class BinaryClassification(_SigmoidScores):
-    """The probability of the second of two classes."""
+    """Predict the probability of the second of two classes."""
 
     outputs: int = 1
 
@@ -131,7 +131,7 @@ class BinaryClassification(_SigmoidScores):
 
 @dataclass(frozen=True)
 class MulticlassClassification(_UnboundedScores):
-    """The probabilities of three or more classes."""
+    """Predict the probabilities of three or more classes."""
 
     outputs: int
 
@@ -184,7 +184,7 @@ class Neighbours:
 
     @classmethod
     def without_records(cls, k: int, fields: int = 1) -> Neighbours:
-        """Return a list of K columns and no rows, to build a network whose weights are loaded."""
+        """Return lists of K columns without rows, to build a network before loading its weights."""
         return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k, fields)))
 
     def __len__(self) -> int:
@@ -210,13 +210,13 @@ class Neighbours:
         return Neighbours(self.partner[rows], self.similarity[rows])
 
     def reorder(self, order: Integers) -> Neighbours:
-        """Return each record's partners in the order of its row, (n, K) or narrower to drop some."""
+        """Reorder each record's partners by its row of ``order``, (n, K), or fewer columns to drop some."""
         take = np.take_along_axis
         return Neighbours(take(self.partner, order, axis=1), take(self.similarity, order[:, :, np.newaxis], axis=1))
 
 
 class SortGate(Protocol):
-    """A rule that puts the partners of every record in order."""
+    """A rule that orders the partners of every record."""
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours: ...
 
@@ -230,7 +230,7 @@ class BySimilarity:
 
 
 def keep_most_similar(neighbours: Neighbours) -> Neighbours:
-    """Keep the partner with the greatest similarity, the first of equals."""
+    """Keep the partner with the greatest similarity; the first one in case of a tie."""
     return neighbours.reorder(neighbours.overall.argmax(axis=1)[:, None])
 
 
@@ -239,10 +239,10 @@ def keep_most_similar(neighbours: Neighbours) -> Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One list of partners: the activations of its distinct rows, and the row of each pair among them.
+    """One list of partners: the activations of its distinct rows, and the position of each pair's row among them.
 
-    Secondaries whose rows correspond one to one share a list, hence the tuple. ``position`` is U where a record has no
-    partner (only Exact allows that).
+    Secondaries with rows in one-to-one correspondence share a list, hence the tuple. ``position`` is U where a record
+    has no partner (only Exact allows that).
     """
 
     activations: tuple[Tensor, ...]  # each (U, C)
@@ -254,7 +254,7 @@ class Branch:
 class Batch:
     """The primary's records and one branch per list of partners.
 
-    ``absent`` marks the lists that a record has to do without; only FedSim can.
+    ``absent`` marks the lists that are unavailable to a record; only FedSim supports this.
     """
 
     features: FeatureTensors
@@ -264,7 +264,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class BranchShape:
-    """What a network needs to know of a list to be built: K, the cut widths of its holders, sample similarities."""
+    """What is needed to build the network of a list: K, the cut widths of its holders, sample similarities."""
 
     partners: int
     widths: tuple[int, ...]
@@ -276,7 +276,7 @@ class BranchShape:
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:
-    """Return ``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
+    """Return ``table[position]``, (U, A) -> (B, K, A), using the gather with the fastest gradient on CPU and GPU."""
     rows = table.index_select(0, position.flatten())  # (B * K, A)
     return rows.reshape(*position.shape, table.shape[1])
 
@@ -300,7 +300,7 @@ class SimilarityInput(nn.Module):
     def forward(self, similarity: Tensor) -> Tensor:
         if similarity.shape[-1] != self.fields:
             message = f"{similarity.shape[-1]} similarities per pair; the network was built for {self.fields}"
-            raise InputError(f"{message}: compare the same fields as in training", code="other-fields")
+            raise InputError(f"{message}; compare the same fields as in training", code="other-fields")
         if self.fields == 1:
             return similarity
         missing = similarity.isnan()
@@ -314,14 +314,14 @@ MIN_WEIGHT = 1e-7  # weights stay above zero, so that they can be normalised
 
 
 class WeightGate(Protocol):
-    """A way to weight partners; its module maps similarities as inputs, (B, K, I), to weights, (B, K)."""
+    """A way to weight partners; its module maps similarity inputs, (B, K, I), to weights, (B, K)."""
 
     def build(self, inputs: SimilarityInput) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
 class LearntWeight:
-    """The paper's similarity model: a perceptron from a pair's similarities to one number."""
+    """The paper's similarity model: a perceptron that maps a pair's similarities to one number."""
 
     hidden: int = 10
 
@@ -330,7 +330,7 @@ class LearntWeight:
 
 
 class SimilarityModel(nn.Module):
-    """I -> hidden -> 1, then a sigmoid; the paper has one similarity, I = 1."""
+    """I -> hidden -> 1, then a sigmoid; the paper has a single similarity, I = 1."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -343,20 +343,20 @@ class SimilarityModel(nn.Module):
 
 # The merge gate (paper, section 4.2, Algorithm 1, line 11): one score from the weighted outputs of all partners.
 #
-# Every list has its own outputs and weights; the merge gate sees those of all lists.
+# Every list has its own outputs and weights; the merge gate sees all of them.
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedOutputs:
-    """The outputs of one list, already multiplied by their weights, and what its match gate adds if there is one."""
+    """The outputs of one list, already multiplied by their weights, and the outputs of its match gate, if any."""
 
     outputs: Tensor  # (B, K, R)
     weight: Tensor  # (B, K)
-    taken: Tensor | None = None  # (B, K, W), what each partner sends times the probability that it is the match
-    unmatched: Tensor | None = None  # (B, 1), the probability that none is
+    taken: Tensor | None = None  # (B, K, W), each partner's activations times its match probability
+    unmatched: Tensor | None = None  # (B, 1), the probability that no partner matches
 
     def drop(self, absent: Tensor) -> WeightedOutputs:
-        """Return the list as it is seen by records that do without it, (B,): nothing is sent, and nothing matches."""
+        """Return the list with nothing sent and nothing matched for records where it is absent, (B,)."""
         keep = (~absent).to(self.outputs.dtype)[:, None]  # (B, 1)
         outputs, weight = self.outputs * keep[:, :, None], self.weight * keep
         if self.taken is None or self.unmatched is None:
@@ -365,13 +365,13 @@ class WeightedOutputs:
 
     @property
     def matched(self) -> list[Tensor]:
-        """Further inputs of the merge gate, (B, W) and (B, 1): what the match is expected to send; nothing without."""
+        """Inputs that the match gate, if any, adds to the merge gate: the match's expected activations and (B, 1)."""
         return [] if self.taken is None or self.unmatched is None else [self.taken.sum(dim=1), self.unmatched]
 
 
 @dataclass(frozen=True)
 class MergeShape:
-    """What a merge gate needs to know to be built."""
+    """What is needed to build a merge gate."""
 
     partners: tuple[int, ...]
     outputs: int
@@ -382,7 +382,7 @@ class MergeShape:
 
 
 class MergeGate(Protocol):
-    """A way to merge; its module maps (lists of weighted outputs, c_P, generator) to scores (B, 1, T)."""
+    """A way to merge lists; its module maps (lists of weighted outputs, c_P, generator) to scores (B, 1, T)."""
 
     def build(self, shape: MergeShape) -> nn.Module: ...
 
@@ -394,7 +394,7 @@ class MergeGate(Protocol):
 
 @dataclass(frozen=True)
 class ConvolutionMerge:
-    """A k x 1 convolution over each list ("full" padding), ReLU, dropout, one hidden layer, dropout, the score."""
+    """A k x 1 convolution over each list ("full" padding), ReLU, dropout, one hidden layer, dropout and the score."""
 
     channels: int = 8
     kernel: int = 7
@@ -427,7 +427,7 @@ class Convolution(nn.Module):
 
 
 class ConvolutionMergeNetwork(nn.Module):
-    """One convolution per list; their outputs stand side by side before the hidden layer."""
+    """One convolution per list; their outputs are concatenated before the hidden layer."""
 
     def __init__(self, shape: MergeShape, sizes: ConvolutionMerge) -> None:
         super().__init__()
@@ -448,17 +448,17 @@ class ConvolutionMergeNetwork(nn.Module):
 # The merge gate of the preset ``modern``: several summaries of each list, and the primary's cut layer, feed one
 # perceptron.
 #
-# Every head of attention scores the partners of a list against the primary's cut layer and takes their weighted mean.
-# Keys and values are the outputs themselves: a projection of keys is part of the query, one of values part of the next
-# layer, and both would cost a product per pair. The convolution keeps what order says; it mixes all outputs into a few
-# channels, so that its width does not grow with R.
+# Each attention head scores the partners of a list against the primary's cut layer and takes their weighted mean.
+# Keys and values are the outputs themselves: a key projection can be absorbed into the query and a value projection
+# into the next layer, and either would cost a product per pair. The convolution preserves what the order reveals; it
+# mixes all outputs into a few channels, so its width does not grow with R.
 #
 # Letters: N heads, H channels, k kernel length.
 
 
 @dataclass(frozen=True)
 class AttentionMerge:
-    """Heads of attention, mean, maximum, the last partner and a small convolution; then hidden layers with dropout."""
+    """Attention heads, mean, maximum, the last partner and a small convolution; then hidden layers with dropout."""
 
     heads: int = 2
     channels: int = 8
@@ -488,7 +488,7 @@ class ListSummary(nn.Module):
         query = self.query(primary).reshape(n, self.heads, r)  # (B, N, R)
         agreement = query @ outputs.transpose(1, 2) / math.sqrt(r)  # (B, N, K)
         attended = (agreement.softmax(dim=2) @ outputs).flatten(1)  # (B, N * R)
-        # The convolution is one product for all taps, of which each is then shifted: the pairs are read once.
+        # The convolution is one product for all taps, each of which is then shifted, so the pairs are read only once.
         kernel = self.mix.weight.reshape(self.channels, self.taps, r).transpose(0, 1).flatten(0, 1)  # (k * H, R)
         mixed = F.linear(outputs, kernel).reshape(n, k, self.taps, self.channels)  # (B, K, k, H)
         before = self.taps // 2

@@ -1,4 +1,4 @@
-"""LAMB in two launches on a CUDA device; torch's kernels give a block 65,536 weights, too many for a small network."""
+"""LAMB in two launches on a CUDA device; torch's kernels use 65,536 weights per block, too many for a small network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fedsim import nvrtc
 
-MOST_TENSORS = 32  # of a launch: their pointers are its arguments
+MOST_TENSORS = 32  # per launch: their pointers are its arguments
 THREADS = 256
-PIECE = 2048  # weights of a block
+PIECE = 2048  # weights per block
 
 
 @cache
@@ -32,9 +32,9 @@ def launch(device: torch.device, name: str, blocks: int, *structures: Sequence[T
 
 
 class LambKernel:
-    """Takes LAMB's steps for up to MOST_TENSORS tensors, which are float32, contiguous and on one device.
+    """LAMB steps for up to MOST_TENSORS tensors, which must be float32, contiguous and on one device.
 
-    ``settings`` holds decay, both betas, eps and the greatest norm of weights.
+    ``settings`` holds the decay, both betas, eps and the maximum weight norm.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LambKernel:
         self._null = torch.empty(0, device=self.device)  # its address is zero
 
     def step(self, rate: Tensor) -> None:
-        """Change every weight by its gradient; a tensor without one is moved by its moments and decay."""
+        """Update every weight; a tensor without a gradient is updated by its moments and decay only."""
         gradients = [self._null if tensor.grad is None else tensor.grad.contiguous() for tensor in self.weights]
         padding = [self._null] * (MOST_TENSORS - len(gradients))
         columns = (self.weights, gradients, *self.moments, self.moves)

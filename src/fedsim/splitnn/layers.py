@@ -1,9 +1,9 @@
 """A party's features and the network it runs below the cut: input encodings, perceptron, dropout, clipped cut layer.
 
-Layers draw no random numbers by themselves: weights and dropout masks come from the generator they are given.
+Layers draw no random numbers on their own: weights and dropout masks come from the generator passed to them.
 
 Letters: n records of a table, B records of a batch, d columns of numbers, e columns of category codes, m columns
-spread over T bins, p columns seen through J frequencies and D outputs, E width of the encoded features, C width of the
+spread over T bins, p columns encoded with J frequencies and D outputs, E width of the encoded features, C width of the
 cut layer.
 """
 
@@ -64,14 +64,14 @@ class Features:
 
     @classmethod
     def of(cls, prepared: Any) -> Features:
-        """Take the columns of a ``fedsim.data.features`` preparation, which this package does not import."""
+        """Convert ``fedsim.data.features.PreparedFeatures``, which this package does not import."""
         return cls(
             prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread, periodic=prepared.periodic
         )
 
     @classmethod
     def without_records(cls, preparation: Any) -> Features:
-        """Return the columns of a ``fedsim.data.features`` preprocessor and no rows, to load a network's weights."""
+        """Return a preprocessor's columns without rows, to build a network before loading its weights."""
         cardinalities = preparation.cardinalities
         numbers, codes = np.zeros((0, len(preparation.names))), np.zeros((0, len(cardinalities)), dtype=np.int64)
         return cls(numbers, codes, cardinalities, preparation.spread, periodic=preparation.periodic)
@@ -84,12 +84,12 @@ class Features:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Numbers of columns: numbers and codes."""
+        """The number of numeric columns and of code columns."""
         return self.numbers.shape[1], self.codes.shape[1]
 
     @property
     def many_valued(self) -> tuple[int, ...]:
-        """``spread``, or the columns of numbers with more than two values: a 0/1 column gains nothing from bins."""
+        """``spread``, or the numeric columns with more than two values: a 0/1 column gains nothing from bins."""
         if self.spread is not None:
             return self.spread
         if self.numbers.ndim != 2 or not len(self):
@@ -161,7 +161,7 @@ def uninitialised_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights from PyTorch's default distributions, from this generator, in the order of the modules.
+    """Draw all weights from PyTorch's default distributions with this generator, in module order.
 
     At least one channel of a convolution starts with a positive bias.
     """
@@ -180,7 +180,8 @@ def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
                 bound = 1 / math.sqrt(layer.weight[0].numel())
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
                 if isinstance(layer, nn.Conv2d) and (layer.bias < 0).all():
-                    # One draw of eight channels in 256. With small inputs no channel would ever pass its rectifier.
+                    # With eight channels, one draw in 256 has no positive bias. For small inputs, no channel would
+                    # then ever pass its rectifier.
                     layer.bias.data.neg_()
 
 
@@ -211,12 +212,12 @@ class Dropout(nn.Module):
         return self.keep(inputs, torch.rand(inputs.shape, generator=generator, device=inputs.device))
 
     def keep(self, inputs: Tensor, drawn: Tensor) -> Tensor:
-        """Keep the inputs whose number, drawn between 0 and 1, is at least the share."""
+        """Keep the inputs whose random number, between 0 and 1, is at least the dropout share."""
         return inputs * (drawn >= self.share).to(inputs.dtype).mul_(1 / (1 - self.share))  # the factor keeps the mean
 
 
 class LearntFactor(nn.Module):
-    """Multiplication by a learnt positive factor, 1 at the start."""
+    """Multiplication by a learnt positive factor, initially 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,7 +243,7 @@ class Perceptron(nn.Module):
         return self.rest(self.first(inputs), generator)
 
     def rest(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Apply all but the first linear layer, for callers that compute that one in parts."""
+        """Apply all layers after the first linear layer, for callers that compute the first in parts."""
         for layer in self.others:
             outputs = layer(self.dropout(F.relu(outputs), generator))
         return outputs
@@ -253,26 +254,26 @@ class Perceptron(nn.Module):
         return self.rest(sum(shares[1:], start=shares[0]), generator)
 
 
-# Input encodings: columns as they are, spread over quantiles, or as sines and cosines (Gorishniy et al., On embeddings
+# Input encodings: unchanged columns, quantile bins, or sines and cosines (Gorishniy et al., On embeddings
 # for numerical features, 2022).
 #
 # A piecewise-linear encoding splits a column at quantiles of the training rows; component t rises from 0 to 1 across
 # bin t. It gives the first layer a tree's view of a number, its bins are computed from the party's own data, and a
 # column that is constant in the training rows stays zero.
 #
-# A periodic encoding learns frequencies, a linear layer and ReLU for each column. It suits a place, of which the label
-# is a smooth but intricate function, better than bins do.
+# A periodic encoding learns frequencies, a linear layer and ReLU for each column. It suits locations better than bins
+# do, because the label is a smooth but intricate function of them.
 
 
 class InputEncoding(Protocol):
-    """A way to bring features into a network; ``build`` sees the training rows."""
+    """A way to encode features as network inputs; ``build`` sees the training rows."""
 
     def build(self, features: Features) -> InputEncoder: ...
 
 
 @dataclass(frozen=True)
 class Plain:
-    """Numbers as they are, codes one-hot: the paper's input."""
+    """Numbers unchanged and codes one-hot: the paper's input."""
 
     def build(self, features: Features) -> InputEncoder:
         return PlainEncoder(features)
@@ -280,10 +281,10 @@ class Plain:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Numbers as they are and, where many-valued, also spread over ``bins`` quantiles; codes as embeddings.
+    """Numbers unchanged and, if many-valued, also spread over ``bins`` quantiles; codes as embeddings.
 
-    Columns that ``Features.periodic`` names get a periodic embedding instead of bins: ``wave_width`` outputs of
-    ``frequencies`` learnt frequencies, drawn with the deviation ``sigma`` in cycles per standard deviation.
+    Columns in ``Features.periodic`` get a periodic embedding instead of bins: ``wave_width`` outputs of ``frequencies``
+    learnt frequencies, initialised with the deviation ``sigma`` in cycles per standard deviation.
     """
 
     bins: int = 24
@@ -297,7 +298,7 @@ class Piecewise:
 
 
 class PlainEncoder(nn.Module):
-    """Numbers and one-hot codes side by side."""
+    """Numbers and one-hot codes, concatenated."""
 
     def __init__(self, features: Features) -> None:
         super().__init__()
@@ -312,7 +313,7 @@ class PlainEncoder(nn.Module):
 
 
 class PiecewiseEncoder(nn.Module):
-    """Numbers, their position among quantiles or as waves, and an embedding of every code, side by side."""
+    """Numbers, their quantile bins or periodic embedding, and an embedding of every code, concatenated."""
 
     spread: Tensor
     periodic: Tensor
@@ -397,7 +398,7 @@ class CategoryEmbedding(nn.Module):
 class Local:
     """Sizes of a local network; the cut layer has no activation, as in the paper.
 
-    ``sent`` is the width of the cut layer at a secondary, from where it travels; None: as wide as ``cut``.
+    ``sent`` is the width of a secondary's cut layer, which is sent to the primary; if None, it equals ``cut``.
     """
 
     encoding: InputEncoding = field(default_factory=Plain)
@@ -422,7 +423,7 @@ class Bare:
 
 
 def send_raw_features(local: Local) -> Bare:
-    """Return what the secondaries of Combine run: the encoding of their local network and nothing else."""
+    """Return what the secondaries of Combine run: only the encoding of their local network."""
     return Bare(local.encoding)
 
 
@@ -442,7 +443,7 @@ class LocalNetwork(nn.Module):
 
 
 class RawFeatureNetwork(nn.Module):
-    """Features -> encoding; the cut layer is as wide as that."""
+    """Features -> encoding; the cut layer has the width of the encoding."""
 
     def __init__(self, encode: InputEncoder) -> None:
         super().__init__()
@@ -454,11 +455,11 @@ class RawFeatureNetwork(nn.Module):
         return columns
 
 
-# Clipping bounds the length of the cut layer's rows, so that noise on them gives a privacy guarantee.
+# Clipping bounds the norm of the cut layer's rows, so that adding noise to them yields a privacy guarantee.
 
 
 def clip_rows(rows: Tensor, clip: float) -> Tensor:
-    """Scale rows down to a length of at most ``clip``, (B, C) -> (B, C); gradients flow through it.
+    """Scale rows down to a norm of at most ``clip``, (B, C) -> (B, C); gradients flow through.
 
     >>> clip_rows(torch.tensor([[3.0, 4.0], [0.0, 0.5]]), 1.0).norm(dim=1).tolist()
     [1.0, 0.5]

@@ -1,12 +1,12 @@
-"""The match gate: which partner of a list is the same thing as the record, or that none is.
+"""The match gate: the probability that each partner of a list is the same entity as the record, or that none is.
 
-A softmax over the K partners and "no match". Its logits start from a record-linkage model in the manner of Fellegi and
-Sunter, fitted without labels to the similarities of the training records: those of matches and of other pairs are
-normally distributed, field by field, and a record has at most one match. Training then learns how far to trust that
-model and corrects it.
+The gate is a softmax over the K partners and "no match". Its logits start from a record-linkage model in the style of
+Fellegi and Sunter, fitted without labels to the similarities of the training records. The model assumes that, field by
+field, the similarities of matches and of other pairs are normally distributed, and that a record has at most one match.
+Training then learns how far to trust that model, and corrects it.
 
-Where partners are near rather than the same, as places are, no partner of a list stands out. There the gate would add
-inputs that say nothing, and it is left out.
+If partners are nearby rather than identical, as places are, no partner of a list stands out. The gate would then only
+add uninformative inputs, so it is left out.
 
 Letters: n records, B records of a batch, K partners of a list, F compared fields, I inputs of a pair.
 """
@@ -27,7 +27,7 @@ from fedsim.types import AnyArray, Floats
 EM_RECORDS = 4_000  # more records do not change the estimate
 EM_ITERATIONS = 100
 EM_TOLERANCE = 1e-4  # of the mean responsibility
-MIN_VARIANCE = 0.02  # of scaled similarities, so that a constant field says little
+MIN_VARIANCE = 0.02  # of scaled similarities, so that a constant field carries little weight
 SHARE_BOUNDS = (0.01, 0.99)  # of records with a match
 
 
@@ -45,8 +45,8 @@ class MatchModel:
     def bounds(self) -> tuple[Floats, Floats]:
         """The least and greatest similarity between which the log ratio rises, (F,) each.
 
-        The ratio of two normal distributions turns where their slopes are equal: beyond it a greater similarity would
-        count less, which is an artefact of the bell shape.
+        The ratio of two normal densities peaks where their log slopes are equal; beyond that point a greater similarity
+        would count for less, which is an artefact of the normal distribution.
         """
         bend = 1 / self.match_variance - 1 / self.other_variance
         slope = self.match_mean / self.match_variance - self.other_mean / self.other_variance
@@ -54,7 +54,7 @@ class MatchModel:
         return np.where(bend < 0, turn, -np.inf), np.where(bend > 0, turn, np.inf)
 
     def log_ratio(self, similarity: Floats) -> Floats:
-        """Return log p(similarity | match) - log p(similarity | other) of each pair; missing fields say nothing."""
+        """Return log p(similarity | match) - log p(similarity | other) of each pair; missing fields contribute 0."""
         similarity = np.clip(similarity, *self.bounds)
         match = (similarity - self.match_mean) ** 2 / self.match_variance + np.log(self.match_variance)
         other = (similarity - self.other_mean) ** 2 / self.other_variance + np.log(self.other_variance)
@@ -62,25 +62,25 @@ class MatchModel:
         return ratio
 
     def responsibilities(self, similarity: Floats) -> Floats:
-        """Return the probability that each partner is the match, (n, K); the rest is that of no match."""
-        logits = self.log_ratio(similarity) + self.log_odds(similarity.shape[1])  # (n, K), that of no match is 0
+        """Return the probability that each partner is the match, (n, K); the remainder is that of no match."""
+        logits = self.log_ratio(similarity) + self.log_odds(similarity.shape[1])  # (n, K); the logit of no match is 0
         top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
         odds = np.exp(logits - top)
         probability: Floats = odds / (odds.sum(axis=1, keepdims=True) + np.exp(-top))
         return probability
 
     def certainty(self, similarity: Floats) -> float:
-        """Return the mean probability of the likeliest partner of a record that has a match; 1/K if none stands out."""
+        """Return the mean probability of the likeliest partner over matched records; 1/K if none stands out."""
         probability = self.responsibilities(similarity)
         return float(probability.max(axis=1).sum() / max(probability.sum(), np.finfo(float).tiny))
 
     def log_odds(self, k: int) -> float:
-        """Return the log odds, before its similarities are seen, that a given one of K partners is the match."""
+        """Return the prior log odds that a given one of K partners is the match."""
         return math.log(self.share / k / (1 - self.share))
 
 
 def fit_match_model(similarity: AnyArray) -> MatchModel:
-    """Fit the match model by expectation-maximisation; deterministic, and without labels.
+    """Fit the match model by expectation-maximisation, deterministically and without labels.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def fit_match_model(similarity: AnyArray) -> MatchModel:
         return MatchModel(zeros, ones, zeros, ones, 0.5)
     present = ~np.isnan(similarity)
     filled = np.where(present, similarity, 0.0)
-    # Start: the most similar partner of a record may be its match, the more so the greater its similarity is among
-    # those of all records.
+    # Start: the most similar partner of a record may be its match; the higher its similarity ranks among all records,
+    # the more likely it is.
     overall = filled.sum(axis=2) / np.maximum(present.sum(axis=2), 1)  # (n, K)
     probability = np.zeros(overall.shape)
     best = overall.argmax(axis=1)
@@ -127,16 +127,16 @@ class MatchGate:
     hidden
         Hidden units of the correction that is learnt from the labels.
     min_certainty
-        The gate of a list is left out if the likeliest partner of a matched record has a mean probability below this,
-        by the similarities of the training records; 0 always keeps it. Measured: firms by name .96 to .99, games by
-        title .57, places .03 to .34; the gate helps the first and no other.
+        The gate of a list is left out if, on the training records, the mean probability of a matched record's likeliest
+        partner is below this value; 0 always keeps the gate. Measured: firms by name .96 to .99, games by title .57,
+        places .03 to .34; the gate helps only with the first.
     """
 
     hidden: int = 16
     min_certainty: float = 0.75
 
     def build(self, shape: BranchShape, inputs: SimilarityInput) -> MatchNetwork | None:
-        """Return the gate of a list, or None if it has none."""
+        """Return the gate of a list, or None if the gate is left out."""
         model = fit_match_model(shape.similarity)
         keep = shape.match
         if keep is None:
@@ -145,7 +145,7 @@ class MatchGate:
 
 
 class MatchNetwork(nn.Module):
-    """Similarities (B, K, F), and the same as inputs (B, K, I), -> probabilities (B, K + 1), the last of no match."""
+    """Raw similarities (B, K, F) and similarity inputs (B, K, I) -> probabilities (B, K + 1), the last for no match."""
 
     log_odds: Tensor
     match_mean: Tensor
@@ -164,7 +164,7 @@ class MatchNetwork(nn.Module):
             self.register_buffer(name, finite)
         self.register_buffer("log_odds", torch.tensor(model.log_odds(k)))
         self.trust = LearntFactor()
-        self.correct = correct  # its last bias is the learnt logit of no match, with the sign reversed
+        self.correct = correct  # its last bias is the negated learnt logit of no match
 
     def forward(self, similarity: Tensor, inputs: Tensor) -> Tensor:
         similarity = similarity.clamp(self.least, self.greatest)

@@ -1,7 +1,8 @@
 """The training methods of the paper and the networks they build above the cut.
 
-A method is a frozen description; ``build`` turns it into the primary's network. To add one, write such a class,
-register it in ``fedsim.registry.METHODS`` and add it to ``tests/training_fixtures.py``: contract tests then cover it.
+A method is a frozen dataclass of settings; ``build`` turns it into the primary's network. To add one, write such a
+class, register it in ``fedsim.registry.METHODS`` and add it to ``tests/training_fixtures.py``; the contract tests then
+cover it.
 
 Letters: B records, K partners of a list, U distinct rows, C width of the cut layer, E encoded features, A hidden units,
 R outputs per pair, M opinions per record, T outputs of the task, N members.
@@ -38,7 +39,7 @@ class PartnerRequirement(Enum):
 
 @dataclass(frozen=True, eq=False)
 class NetworkSpec:
-    """What the primary's network is built for."""
+    """What is needed to build the primary's network."""
 
     features: layers.Features  # the primary's training rows
     local: layers.Local
@@ -53,7 +54,7 @@ class Method(Protocol):
     def partners(self) -> PartnerRequirement: ...
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        """Return the partners it uses, in its order; called once before training and before prediction."""
+        """Return the partners that the method uses, in its order; called once before training and before prediction."""
 
     def build(self, spec: NetworkSpec) -> nn.Module:
         """Return the primary's network; its weights are not drawn yet."""
@@ -75,9 +76,9 @@ class Aggregation(nn.Module):
         self.second = layers.uninitialised_linear(hidden, outputs)
 
     def forward(self, primary: Tensor | None, branch: Branch, per_pair: Tensor | None = None) -> Tensor:
-        """Return (B, K, R); ``primary`` is (B, C), (B, K, C) where it differs from partner to partner, or no input.
+        """Return (B, K, R); ``primary`` is (B, C), (B, K, C) if it differs by partner, or None for no input.
 
-        ``per_pair``, (B, K, any width), is a further input of every pair.
+        ``per_pair``, (B, K, any width), is an additional input for every pair.
         """
         before, extra = ([] if part is None else [part] for part in (primary, per_pair))
         shares = layers.split_linear(self.first, [*before, *branch.activations, *extra])
@@ -92,7 +93,7 @@ class Aggregation(nn.Module):
 
 
 class OnePartnerNetwork(nn.Module):
-    """The ordinary split network: each record beside at most one partner of every list, then a perceptron."""
+    """The ordinary split network: each record joined with at most one partner per list, then a perceptron."""
 
     def __init__(
         self, own: layers.LocalNetwork | layers.RawFeatureNetwork, spec: NetworkSpec, hidden: Sequence[int]
@@ -113,11 +114,11 @@ class OnePartnerNetwork(nn.Module):
 
 
 class Members(nn.Module):
-    """Networks of one shape, trained side by side as one: every product runs once for all of them.
+    """Networks of the same shape, trained side by side as one: every product runs once for all of them.
 
-    Each has its own weights and dropout masks. What the secondaries send is shared, so that members cost no traffic,
-    and so is what the network's class names in ``shared``. Their scores are opinions on a record, which the task
-    averages as predictions.
+    Each member has its own weights and dropout masks. The secondaries' activations are shared, so members cost no
+    traffic; so are the submodules listed in ``shared`` by the network's class. The members' scores are opinions on a
+    record, which the task averages as predictions.
     """
 
     def __init__(self, network: nn.Module, members: int) -> None:
@@ -135,7 +136,7 @@ class Members(nn.Module):
         n_members, weights = len(self.networks), [dict(network.named_parameters()) for network in self.networks]
         stacked = {name: torch.stack([own[name] for own in weights]) for name in weights[-1]}
         for tensor in stacked.values():
-            if tensor.requires_grad:  # the loss is a mean over members, but each learns from its own, as if alone
+            if tensor.requires_grad:  # the loss is a mean over members, but each learns from its own loss, as if alone
                 tensor.register_hook(lambda gradient: gradient * n_members)
 
         def scores(own: dict[str, Tensor]) -> Tensor:
@@ -147,7 +148,7 @@ class Members(nn.Module):
 
 
 def member_networks(network: nn.Module) -> list[nn.Module]:
-    """Return the networks that are trained side by side: those of :class:`Members`, or the network itself."""
+    """Return the networks that are trained side by side: the members of :class:`Members`, or the network itself."""
     return list(network.networks) if isinstance(network, Members) else [network]
 
 
@@ -157,16 +158,16 @@ _LIST_NAME = re.compile(r"\b((?:lists|summaries|kernels)\.)(\d+)\.")
 
 @dataclass(frozen=True, eq=False)
 class EarlierWeights:
-    """Weights of a FedSim network with fewer lists, and which lists of the new network it had, in the same order."""
+    """Weights of a FedSim network with fewer lists, and flags for the new network's lists that it already had."""
 
     weights: Mapping[str, Tensor]
     known: tuple[bool, ...]
 
     def fill(self, network: nn.Module) -> None:
-        """Copy them into a network; its predictions are then those of the earlier one, whatever new lists hold."""
+        """Copy the weights into a network; it then predicts like the earlier one, whatever the new lists contain."""
         member, state = member_networks(network)[0], network.state_dict()
         if not isinstance(member, FedSimNetwork):
-            raise SettingError("only FedSim networks can take over earlier weights; train anew", code="no-gates")
+            raise SettingError("only FedSim networks can reuse earlier weights; train from scratch", code="no-gates")
         places = [place for place, before in enumerate(self.known) if before]
         columns = member.merge_columns(self.known).to(next(iter(state.values())).device)
         renamed = [_LIST_NAME.sub(lambda at: f"{at[1]}{places[int(at[2])]}.", name) for name in self.weights]
@@ -185,7 +186,7 @@ class EarlierWeights:
 
 
 def _pair_aggregations(spec: NetworkSpec, hidden: int) -> nn.ModuleList:
-    """Return one aggregation per list whose outputs are predictions."""
+    """Return one aggregation per list, with predictions as outputs."""
     cut, outputs = spec.local.cut, spec.task.outputs
     return nn.ModuleList([Aggregation([cut, *shape.widths], hidden, outputs) for shape in spec.branches])
 
@@ -196,7 +197,7 @@ def _pair_aggregations(spec: NetworkSpec, hidden: int) -> nn.ModuleList:
 
 @dataclass(frozen=True)
 class FedSim:
-    """Three exchangeable gates around a split network (paper, section 4.2, Algorithm 1).
+    """A split network with three interchangeable gates (paper, section 4.2, Algorithm 1).
 
     Parameters
     ----------
@@ -210,12 +211,12 @@ class FedSim:
         If above 0, the aggregation also sees the similarity of each pair, spread over that many quantiles (preset
         ``modern``); the paper shows it to the weight gate alone.
     match
-        If given, a match gate per list: what each partner sends, weighted by the probability that it is the record's
-        match, and the probability that none is, are further inputs of the merge gate. Lists without single matches have
-        no such gate.
+        If given, each list gets a match gate. The merge gate then also sees each partner's activations, weighted by the
+        probability that the partner is the record's match, and the probability that none is. Lists in which no single
+        partner stands out have no match gate.
     primary_in_pairs
-        Whether the aggregation sees the record beside its partner, as in the paper. If not, the merge gate alone
-        relates them, and members share all that is computed per pair.
+        Whether the aggregation sees the record together with its partner, as in the paper. If not, only the merge gate
+        relates them, and members share everything that is computed per pair.
     """
 
     hidden: int = 100
@@ -241,8 +242,8 @@ class FedSim:
 class FedSimNetwork(nn.Module):
     """Local network, one set of gates per list of partners, one merge gate for all.
 
-    Members have their own local networks and merge gates. Gates of their own for the pairs of a list, where most of the
-    time is spent, would not make them better (docs/networks.md has the measurement).
+    Members have their own local networks and merge gates. They share the per-pair gates, where most of the time is
+    spent: separate ones would not improve results (docs/networks.md has the measurement).
     """
 
     shared: ClassVar[tuple[str, ...]] = ("lists",)
@@ -263,7 +264,7 @@ class FedSimNetwork(nn.Module):
         return y
 
     def merge_columns(self, known: Sequence[bool]) -> Tensor:
-        """Return which inputs of the merge gate come from the record itself or from these lists."""
+        """Return a mask of the merge gate inputs that come from the record itself or from the known lists."""
         merge: Any = self.merge
         matched = [entry.matched for entry in self.lists if isinstance(entry, ListGates)]
         own = merge.perceptron.first.in_features - sum(merge.list_widths) - sum(matched)
@@ -271,7 +272,7 @@ class FedSimNetwork(nn.Module):
         return torch.tensor([True, *known, *known]).repeat_interleave(torch.tensor(widths))
 
     def weighted(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, list[WeightedOutputs]]:
-        """Return what the merge gate takes: c_P and the weighted outputs of every list."""
+        """Return the inputs of the merge gate: c_P and the weighted outputs of every list."""
         c_p = self.local(batch.features, generator)  # line 6: (B, C)
         pairs = zip(self.lists, batch.branches, strict=True)
         weighted = [list_gates(c_p, branch, self.task) for list_gates, branch in pairs]
@@ -316,7 +317,7 @@ class ListGates(nn.Module):
 
 @dataclass(frozen=True)
 class AvgSim:
-    """A split network per pair; the loss is taken on the mean prediction over all partners (paper, section 3)."""
+    """A split network per pair; the loss is computed on the mean prediction over all partners (paper, section 3)."""
 
     hidden: int = 100
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
@@ -329,7 +330,7 @@ class AvgSim:
 
 
 class AvgSimNetwork(nn.Module):
-    """Pairs of all lists count the same; similarities are unused."""
+    """Pairs of all lists count equally; similarities are unused."""
 
     def __init__(self, sizes: AvgSim, spec: NetworkSpec) -> None:
         super().__init__()
@@ -347,7 +348,7 @@ class AvgSimNetwork(nn.Module):
 class FeatureSim:
     """A split network per pair, with the pair's similarity among the primary's inputs (paper, section 3).
 
-    The loss is taken pair by pair; the prediction is the mean over the pairs, which the authors' code left out.
+    The loss is computed per pair; the prediction is the mean over the pairs, which the authors' code left out.
     """
 
     hidden: int = 100
@@ -404,8 +405,8 @@ class Top1Sim:
 class Exact:
     """A split network on each record and the partner with equal identifiers, if there is one (paper, section 3).
 
-    A record without one (row -1) sees zeros at the cut; the paper fills in the mean features of the secondary instead.
-    Either way all these records see the same, and the network learns what it means.
+    A record without such a partner (row -1) sees zeros at the cut; the paper uses the secondary's mean features
+    instead. Either way, all such records see the same input, and the network learns what it means.
     """
 
     hidden: int = 100
@@ -437,7 +438,7 @@ class Solo:
 class Combine:
     """A perceptron on the raw features of each record and its most similar partner (paper, section 5).
 
-    This is the bound that no federation can pass. It sends features across the cut, so it is for simulations only.
+    This is an upper bound for any federated method. It sends features across the cut, so it is for simulations only.
     """
 
     hidden: tuple[int, ...] = (200, 100)

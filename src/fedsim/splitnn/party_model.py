@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 # Reproducible random numbers, derived from the job's seed, the party, the purpose and the training step.
 #
-# A generator is made anew for every step, so there is no generator state to save: a party that restarts at step 700
-# draws what it would have drawn, and no party needs another's draws.
+# Every step creates new generators, so there is no generator state to save: a party that restarts at step 700 draws
+# what it would have drawn anyway, and no party needs another's random numbers.
 
 
 def derive_seed(seed: int, party: str, purpose: str, step: int = 0) -> int:
@@ -67,7 +67,7 @@ class RandomSource:
         return derive_seed(self.seed, self.party, purpose, step)
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return a NumPy generator for what is drawn once, before training."""
+        """Return a NumPy generator for values that are drawn once, before training."""
         return np.random.default_rng(self.step_seed(purpose))
 
 
@@ -75,20 +75,20 @@ class RandomSource:
 
 
 class RunningOptimiser(Protocol):
-    """An optimiser at work on some parameters.
+    """An optimiser bound to its parameters.
 
-    ``begin`` copies what depends on the step number to the device; ``step`` depends on the device alone, so that a GPU
-    can record it once and replay it.
+    ``begin`` copies values that depend on the step number to the device; ``step`` depends only on data on the device,
+    so a GPU can record it once and replay it.
     """
 
     def begin(self, step: int) -> None:
-        """Set the learning rate of this step; steps count from zero."""
+        """Set the learning rate of this step; steps are counted from zero."""
 
     def step(self) -> None:
-        """Change every parameter by its gradient."""
+        """Update every parameter from its gradient."""
 
     def state(self) -> dict[str, list[Tensor]]:
-        """Return all it remembers between steps, by name, each in the order of the parameters."""
+        """Return the state kept between steps, by name, each entry in the order of the parameters."""
 
 
 class OptimiserConfig(Protocol):
@@ -101,7 +101,7 @@ class OptimiserConfig(Protocol):
 
 
 def check_learning_rate(rate: Any) -> None:
-    """Raise SettingError unless this is a number above zero."""
+    """Raise SettingError unless the rate is a number above zero."""
     validate_number(rate, "learning_rate", above=0)
 
 
@@ -121,7 +121,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class WarmCosine:
-    """A linear rise over the first share of the steps, then half a cosine down to ``floor``.
+    """A linear warm-up over the first ``warm`` share of the steps, then half a cosine down to ``floor``.
 
     >>> [round(WarmCosine(warm=0.5, floor=0.0).factor(step, 8), 2) for step in range(8)]
     [0.25, 0.5, 0.75, 1.0, 1.0, 0.85, 0.5, 0.15]
@@ -139,7 +139,7 @@ class WarmCosine:
 
 
 class _Moments:
-    """What AdamW and LAMB share: parameters, both moments, and the learning rate as a number on the device."""
+    """State shared by AdamW and LAMB: parameters, both moments, and the learning rate as a scalar on the device."""
 
     def __init__(self, settings: AdamW | Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
         self.settings, self.total_steps = settings, total_steps
@@ -147,7 +147,7 @@ class _Moments:
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.device = self.parameters[0].device if self.parameters else CPU
-        # CUDA's fused kernels take the rate as float32; float64 keeps all digits on the CPU.
+        # CUDA's fused kernels expect the rate as float32; float64 keeps full precision on the CPU.
         rate_type = torch.float64 if self.device.type == "cpu" else torch.float32
         self.rate, self._rate = torch.zeros((), dtype=rate_type, device=self.device), 0.0
 
@@ -163,8 +163,8 @@ class _Moments:
     def fused(
         self, kernel: Callable[..., Any], places: Sequence[int], targets: Sequence[Tensor], count: Tensor, **rates: Any
     ) -> None:
-        """Update both moments at these places and add the step to the targets, in one pass over memory."""
-        gradients = [self.parameters[place].grad for place in places]  # None where backpropagation did not pass
+        """Update both moments at these indices and add the step to the targets, in one pass over memory."""
+        gradients = [self.parameters[place].grad for place in places]  # None for parameters without a gradient
         pairs = zip(places, gradients, strict=True)
         kernel(
             [targets[place] for place in places],
@@ -194,11 +194,11 @@ class AdamW:
 
 
 class RunningAdamW(_Moments):
-    """AdamW by torch's fused kernel.
+    """AdamW with torch's fused kernel.
 
-    This is not ``torch.optim.AdamW(fused=True)``, which runs the same kernel: that creates its moments in the first
-    step, but a checkpoint is restored before it; it counts steps itself, but ours come from the job; and it skips
-    parameters without a gradient, so that which weights decay would depend on the batch.
+    ``torch.optim.AdamW(fused=True)`` runs the same kernel but does not fit here: it creates its moments in the first
+    step, whereas a checkpoint is restored before it; it counts steps itself, whereas ours come from the job; and it
+    skips parameters without a gradient, so which weights decay would depend on the batch.
     """
 
     def __init__(self, settings: AdamW, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
@@ -237,7 +237,7 @@ class RunningLamb(_Moments):
     """LAMB in one pass over memory instead of nine, without waiting for the device.
 
     torch's fused Adam kernel, run on the decayed weights with rate -1 and a step so late that its bias correction is 1,
-    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices have a kernel of their own.
+    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices use a separate kernel.
     """
 
     def __init__(self, settings: Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
@@ -253,13 +253,13 @@ class RunningLamb(_Moments):
         return self.device.type == "cuda" and torch.version.cuda is not None
 
     def _cuda_kernels(self) -> list[LambKernel]:
-        """Return kernels for all parameters; none where this device has none, or they cannot be compiled."""
+        """Return the CUDA kernels for all parameters; an empty list if they are unavailable or cannot be compiled."""
         if not self.has_kernel:
             return []
         try:
             lamb_kernel.compile_kernels(self.device)
         except DeviceError as fault:
-            log.warning("LAMB uses the slower kernels of torch: %s", fault)
+            log.warning("LAMB falls back to torch's slower kernels: %s", fault)
             return []
         own = self.settings
         numbers = torch.tensor([own.decay, *own.betas, own.eps, self._greatest_norm], device=self.device)
@@ -279,7 +279,7 @@ class RunningLamb(_Moments):
             torch.mul(parameter, self.settings.decay, out=move)
         every = range(len(self.parameters))
         self.fused(torch._fused_adam_, every, self._moves, self._late, lr=-1.0, weight_decay=0.0)
-        # The trust ratio of a tensor is the norm of its weights over that of its move, 1 where either is zero.
+        # The trust ratio of a tensor is the norm of its weights divided by the norm of its update, or 1 if either is 0.
         weights = torch.stack(torch._foreach_norm(self.parameters)).clamp_(max=self._greatest_norm)
         lengths = torch.stack(torch._foreach_norm(self._moves))
         ratio = torch.where((weights > 0) & (lengths > 0), weights / lengths, torch.ones_like(weights))
@@ -294,7 +294,7 @@ Weights = dict[str, Tensor]
 
 @dataclass(eq=False)
 class PartyModel:
-    """A party's network, optimiser and best weights; call ``start`` or ``fill`` first, which set the weights."""
+    """A party's network, optimiser and best weights; call ``start`` or ``fill`` first to set the weights."""
 
     network: nn.Module
     settings: OptimiserConfig
@@ -306,7 +306,7 @@ class PartyModel:
     _step: int | None = field(default=None, init=False)
 
     def start(self, total_steps: int) -> None:
-        """Draw the weights on the CPU (the same on every device) and discard what was learnt before."""
+        """Draw the weights on the CPU (the same for every device) and discard everything learnt before."""
         initialise_weights(self.network.to(CPU), self.random_source.generator("weights"))
         self.network.to(self.device).zero_grad(set_to_none=True)
         self.optimiser = self.settings.start(self.network.parameters(), total_steps)
@@ -314,7 +314,7 @@ class PartyModel:
         self.best, self._step = {}, None
 
     def fill(self, weights: Mapping[str, Tensor]) -> None:
-        """Load weights that were learnt before, as the best ones."""
+        """Load weights from earlier training as the best weights."""
         try:
             self.network.load_state_dict(dict(weights))
         except RuntimeError as error:
@@ -325,14 +325,14 @@ class PartyModel:
         self.keep_best()
 
     def begin(self, step: int) -> None:
-        """Set random seed and learning rate of a step; a second call for the same step changes nothing."""
+        """Set the random seed and learning rate of a step; a second call for the same step changes nothing."""
         if step != self._step:
             self.dropout.manual_seed(self.random_source.step_seed("dropout", step))
             self.optimiser.begin(step)
             self._step = step
 
     def descend(self) -> None:
-        """Change the weights by their gradients, then clear those."""
+        """Update the weights from their gradients, then clear the gradients."""
         self.optimiser.step()
         self.network.zero_grad(set_to_none=True)
 
@@ -345,7 +345,7 @@ class PartyModel:
         self.network.load_state_dict(self.best)
 
     def tensors(self) -> Weights:
-        """Return all that a checkpoint needs, by name."""
+        """Return all tensors of a checkpoint, by name."""
         tensors = {f"now/{name}": tensor for name, tensor in self.network.state_dict().items()}
         tensors |= {f"best/{name}": tensor for name, tensor in self.best.items()}
         for kind, moments in self.optimiser.state().items():
@@ -370,7 +370,7 @@ DEVICE_NAMES = ("auto", "cpu", "cuda")
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device ``cpu`` or ``cuda``, or for ``auto`` the GPU if there is one.
+    """Return the device for ``cpu`` or ``cuda``; ``auto`` selects the GPU if there is one.
 
     >>> resolve_device("cpu")
     device(type='cpu')
@@ -408,9 +408,9 @@ class CheckpointStore:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write a checkpoint; it replaces one of the same step that a run left when it was killed.
+        """Write a checkpoint; it replaces one of the same step left behind by a killed run.
 
-        Weights that are not finite are never written, so that the last good checkpoint stays the last one.
+        Weights that are not finite are never written, so the last good checkpoint remains the latest.
         """
         broken = [name for name, each in tensors.items() if each.is_floating_point() and not each.isfinite().all()]
         if broken:
@@ -430,14 +430,14 @@ class CheckpointStore:
             raise FileError(message, code="checkpoint-not-written", step=step, last=last) from error
 
     def load(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return tensors and facts of a checkpoint of this job."""
+        """Return the tensors and facts of a checkpoint of this job."""
         path = self._path(step)
         try:
             stored = json.loads((path / "facts.json").read_bytes())
             packed = (path / "tensors.safetensors").read_bytes()
             if stored["format"] != CHECKPOINT_FORMAT:
                 formats = f"the format '{stored['format']}', but this version reads '{CHECKPOINT_FORMAT}'"
-                raise FileError(f"{path} has {formats}; start the training again", code="checkpoint-format")
+                raise FileError(f"{path} has {formats}; restart the training", code="checkpoint-format")
             difference = first_difference(json.loads(json.dumps(self.job)), stored["job"])
             if difference:
                 message = f"{path} belongs to another job: {difference}; restore that setting, or use another folder"
@@ -458,7 +458,7 @@ class CheckpointStore:
         return self.folder / f"step-{step:09d}"
 
 
-OMITTED_IF_DEFAULT = {"omitted_if_default": True}  # metadata of a field that older descriptions lack
+OMITTED_IF_DEFAULT = {"omitted_if_default": True}  # field metadata: older descriptions lack this field
 
 
 def describe(value: Any) -> Any:
@@ -479,5 +479,5 @@ def describe(value: Any) -> Any:
 
 
 def arrays_fingerprint(arrays: Iterable[NDArray[Any]]) -> str:
-    """Return twelve hexadecimal digits that identify arrays; they never leave the party."""
+    """Return a 12-digit hexadecimal fingerprint of some arrays; it never leaves the party."""
     return tensor_file.arrays_digest(*arrays)[:12]

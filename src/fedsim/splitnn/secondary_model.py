@@ -1,4 +1,4 @@
-"""A secondary below the cut: the interface that the primary uses, and its implementation in this process.
+"""A secondary below the cut: the interface that the primary uses, and its in-process implementation.
 
 Nothing here imports what is above the cut, because a secondary's own process runs this module.
 
@@ -24,10 +24,11 @@ from fedsim.validation import validate_integer
 class Secondary(Protocol):
     """A party below the cut, as the primary sees it.
 
-    Only three things cross during training: distinct row numbers out, activations in, gradients out. Weights, optimiser
-    and random numbers stay on their side; the step number lets each side draw and schedule by itself and return to a
-    checkpoint. An attempt at a job begins with ``begin``, then ``restore`` if there is a checkpoint. A step is ``ask``,
-    ``activations``, ``descend``; a prediction is ``ask``, ``infer``. Tensors are on the device of the rows.
+    Only three things cross the cut during training: distinct row numbers out, activations in, gradients out. Weights,
+    optimiser and random numbers stay on their side; the step number lets each side draw random numbers and schedule
+    independently, and return to a checkpoint. An attempt at a job starts with ``begin``, then ``restore`` if there is a
+    checkpoint. A step is ``ask``, ``activations``, ``descend``; a prediction is ``ask``, ``infer``. Tensors are on the
+    same device as the rows.
     """
 
     @property
@@ -35,25 +36,25 @@ class Secondary(Protocol):
 
     @property
     def width(self) -> int:
-        """C; a remote party may report it, and its number of records, only in ``begin``."""
+        """C; a remote party may report its width and number of records only in ``begin``."""
 
     @property
     def n_records(self) -> int: ...
 
     def begin(self, total_steps: int) -> None:
-        """Start with newly drawn weights, whatever an earlier attempt left; ``restore`` or step 0 comes next."""
+        """Start with newly drawn weights, discarding any earlier attempt; ``restore`` or step 0 comes next."""
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        """Announce the rows that are fetched next, for a training step or (None) by ``infer``, so that work starts."""
+        """Announce the rows to be fetched next, for a training step or (None) ``infer``, so that work can start."""
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
-        """Return the cut layer of these distinct rows, (U,) -> (U, C), for training step ``step``."""
+        """Return the cut layer activations of these distinct rows, (U,) -> (U, C), for training step ``step``."""
 
     def descend(self, gradients: Tensor, step: int) -> None:
-        """Finish the step with the gradients (U, C) of the last activations."""
+        """Finish the step with the gradients of the last activations, (U, C)."""
 
     def infer(self, rows: Tensor) -> Tensor:
-        """Return the cut layer of these distinct rows without dropout."""
+        """Return the cut layer activations of these distinct rows, without dropout."""
 
     def keep_best(self) -> None:
         """Remember the current weights: this epoch is the best so far."""
@@ -73,17 +74,17 @@ class Secondary(Protocol):
 
 @dataclass(frozen=True)
 class AbsentSecondary:
-    """A secondary that is away when records are predicted; has the part of :class:`Secondary` that predictions use."""
+    """A secondary that is unavailable at prediction; implements the part of :class:`Secondary` that predictions use."""
 
     name: str
     width: int
     n_records: int
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        """Do nothing: nobody is asked."""
+        """Do nothing: there is no secondary to ask."""
 
     def infer(self, rows: Tensor) -> Tensor:
-        """Return zeros, which the network does not look at."""
+        """Return zeros, which the network ignores."""
         return torch.zeros(len(rows), self.width, device=rows.device)
 
 
@@ -92,7 +93,7 @@ INFERENCE_ROWS = 65536  # rows per forward pass outside training
 
 @dataclass(eq=False)
 class LocalSecondary:
-    """A :class:`Secondary` in this process; without a checkpoint store it saves none."""
+    """A :class:`Secondary` in this process; without a checkpoint store, it saves no checkpoints."""
 
     name: str
     width: int
@@ -107,7 +108,7 @@ class LocalSecondary:
 
     @property
     def pending_shape(self) -> tuple[int, ...] | None:
-        """Shape (U, C) of the activations that wait for their gradients, if any."""
+        """Shape (U, C) of the activations that are waiting for gradients, if any."""
         return None if self._pending is None else tuple(self._pending[1].shape)
 
     def begin(self, total_steps: int) -> None:
@@ -118,7 +119,7 @@ class LocalSecondary:
             self.checkpoint_store = replace(self.checkpoint_store, job=job)
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        """Do nothing: the caller waits in this process."""
+        """Do nothing: in this process, there is no work to start early."""
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
         self.model.begin(step)
@@ -158,7 +159,7 @@ class LocalSecondary:
 
     def _store(self) -> party_model.CheckpointStore:
         if self.checkpoint_store is None:
-            message = f"{self.name} has no folder for checkpoints; give it one, or train without"
+            message = f"{self.name} has no checkpoint folder; provide one, or train without checkpoints"
             raise SettingError(message, code="no-checkpoint-folder")
         return self.checkpoint_store
 
@@ -168,12 +169,12 @@ class LocalSecondary:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of all parties under one name: local network and optimiser of every party, configuration of the primary.
+    """Named settings for all parties: every party's local network and optimiser, and the primary's configuration.
 
-    ``config`` is a function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the
-    primary, or ``"module:function"``, which only the primary imports because it is above the cut. ``epochs`` and
-    ``batch`` (records per step) hold where a job names none: a secondary derives from them how long it may be asked.
-    ``by_size`` says that they follow from the number of training records where that is known.
+    ``config`` is a function from a method (None for the preset's own) to the primary's :class:`fedsim.training.Config`,
+    or ``"module:function"``, which only the primary imports because it is above the cut. ``epochs`` and ``batch``
+    (records per step) are the defaults for jobs that set neither; a secondary derives from them how long it may be
+    queried. ``by_size`` means that both follow from the number of training records where that is known.
     """
 
     local: Local
@@ -184,9 +185,9 @@ class Preset:
     by_size: bool = False
 
     def build(self, method: Any = None) -> Any:
-        """Return the primary's configuration with a method, or with the preset's own.
+        """Return the primary's configuration with the given method, or with the preset's own.
 
-        Local network, optimiser and length are always those of the preset, because the secondaries read them here.
+        Local network, optimiser and training length always come from the preset, because secondaries read them here.
         """
         config, length = load_value(self.config)(method), {"epochs": self.epochs, "batch": self.batch}
         return replace(config, local=self.local, optimiser=self.optimiser, **length)
@@ -205,7 +206,7 @@ PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "feds
 
 @dataclass(frozen=True)
 class SecondaryConfig:
-    """What all secondaries of a job run: network, optimiser, random seed, longest row of the cut layer."""
+    """What all secondaries of a job run: network, optimiser, random seed and norm bound of the cut layer."""
 
     local: Local | Bare
     optimiser: OptimiserConfig
@@ -236,11 +237,10 @@ def secondary_config(
 
 
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
-    """Return what secondaries run for a registered method: the preset's local network unless the method changes it.
+    """Return the network that secondaries run for a registered method: the preset's, unless the method changes it.
 
-    Its cut layer is as wide as the preset says for what is sent.
-
-    The registration says so, not the method's class, because a secondary cannot import that: it is above the cut.
+    Its cut layer has the width that the preset sets for what is sent. The network is part of the registration, not of
+    the method's class, because a secondary cannot import the class: it is above the cut.
     """
     own = replace(local, cut=local.sent or local.cut, sent=None)
     change = None if method is None else METHODS.detail(method, "secondary_network")
@@ -253,7 +253,7 @@ def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> Optimi
 
 
 def with_width(local: Local, width: int | None) -> Local:
-    """Return the local network with so many hidden units, or unchanged for None."""
+    """Return the local network with this many hidden units, or unchanged for None."""
     return local if width is None else replace(local, hidden=(validate_integer(width, "width", least=1),))
 
 
@@ -266,9 +266,9 @@ def start_secondary(
     device: torch.device = CPU,
     folder: Path | None = None,
 ) -> LocalSecondary:
-    """Return a secondary at step 0; with a folder it saves checkpoints there.
+    """Return a secondary at step 0; if a folder is given, it saves checkpoints there.
 
-    It fits its encoding on all its rows, none of which is a test row.
+    It fits its encoding on all its rows; none of them is a test row.
     """
     party = _build_secondary(name, features, config, device)
     if folder:

@@ -26,7 +26,7 @@ def check_readable(path: Path) -> None:
 
 
 def check_private(path: SecretSource) -> None:
-    """Raise a ``FileError`` if every user of this machine may read or change a file that holds a secret."""
+    """Raise a ``FileError`` if every user of this machine may read or change a file that contains a secret."""
     if isinstance(path, SecretReference):
         return
     with _translate_path_errors(path):
@@ -46,7 +46,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def check_output_paths(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Check that outputs can be written, are different files and replace no input."""
+    """Check that outputs can be written, are different files and do not replace an input."""
     for path in outputs:
         check_writable(path)
     targets = {path.resolve() for path in outputs}
@@ -75,16 +75,16 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _translate_path_errors(path: Path) -> Iterator[None]:
-    """Translate errors of paths that the system cannot look up: a name too long, symbolic links in a circle."""
+    """Translate errors for paths that the system cannot resolve: a name too long, a loop of symbolic links."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "the system cannot look it up"
+        reason = getattr(error, "strerror", None) or "the system cannot resolve it"
         raise FileError(f"the path {path} cannot be used: {reason}; choose another name", code="bad-path") from error
 
 
 def ensure_folder(folder: Path) -> Path:
-    """Return a folder, which is created with its parents if it does not exist."""
+    """Return a folder, creating it and its parents if necessary."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,23 +95,24 @@ def ensure_folder(folder: Path) -> Path:
 
 @contextmanager
 def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterator[Path]:
-    """Replace a file when the block succeeds, and leave it untouched when the block fails.
+    """Replace a file if the block succeeds, and leave it untouched if the block fails.
 
-    With ``keep``, a file that another process has created meanwhile stays as it is.
+    With ``keep``, a file that another process has created in the meantime is left as it is.
 
-    The block writes to the temporary file whose path it gets. File and folder are flushed to the disk, so a file that
-    was seen once is still there, complete, after a power cut. A symbolic link stays: the file it points to is replaced.
-    The permissions ``mode`` (before umask) hold before the first byte is written, so others can never read a secret.
+    The block writes to a temporary file, whose path it receives. File and folder are flushed to disk, so a file that
+    was visible once is still there, complete, after a power failure. A symbolic link is kept: the file it points to is
+    replaced. The permissions ``mode`` (before umask) are set before the first byte is written, so others can never read
+    a secret.
     """
     with _translate_write_errors(path):
         try:
             target = path.resolve()
-        except RuntimeError:  # how Python before 3.13 reports symbolic links in a circle
-            message = f"cannot write {path}: its symbolic links form a circle; choose another name"
+        except RuntimeError:  # how Python before 3.13 reports a loop of symbolic links
+            message = f"cannot write {path}: its symbolic links form a loop; choose another name"
             raise FileError(message, code="bad-path") from None
         if target.exists() and not target.is_file():
             raise FileError(f"cannot write {path}: not a regular file; choose another name", code="not-a-regular-file")
-        # A short name of its own: appending a suffix to a long name could exceed the limit.
+        # Use a short name: appending a suffix to a long name could exceed the limit.
         part = target.with_name(f".fedsim-{secrets.token_hex(6)}.part")
         try:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
@@ -129,10 +130,10 @@ def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterat
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Replace a folder when the block succeeds, and leave it untouched when the block fails.
+    """Replace a folder if the block succeeds, and leave it untouched if the block fails.
 
-    The block fills the temporary folder that it gets. The name of that folder is fixed, so what a killed process left
-    behind is removed by the next one; only one process may write a folder at a time.
+    The block fills a temporary folder, whose path it receives. The name of that folder is fixed, so the next process
+    removes what a killed one left behind; only one process may write a folder at a time.
     """
     part, old = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
     with _translate_write_errors(path):
@@ -159,10 +160,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def resumable_folder(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Create a folder when the block succeeds; what a block that failed or was killed left is there for the next one.
+    """Create a folder if the block succeeds; the work of a failed or killed block is kept for the next attempt.
 
-    The block gets a folder for its work, which is removed at the end, and an empty folder, which becomes the result.
-    The result must not exist before, and only one process can write it.
+    The block receives a work folder, which is removed at the end, and an empty folder, which becomes the result. The
+    result must not exist yet, and only one process can write it.
     """
     check_new_folder(path)
     work = path.with_name(f".{path.name}.part")
@@ -197,11 +198,11 @@ def check_new_folder(path: Path) -> None:
 def append_durably(
     path: Path, content: bytes, *, after: int | None = None, mode: int = 0o666, sync: bool = True
 ) -> None:
-    """Append to a file, which need not exist, and flush it to the disk; a failed write leaves the file as it was.
+    """Append to a file, which need not exist, and flush it to disk; a failed write leaves the file unchanged.
 
     ``after`` is the number of bytes to keep: an incomplete last line beyond them, left by a killed process, is cut off.
-    A new file gets the permissions ``mode`` (before umask). Without ``sync`` the content survives a killed process, but
-    perhaps not a power cut.
+    A new file gets the permissions ``mode`` (before umask). Without ``sync``, the content survives a killed process,
+    but possibly not a power failure.
     """
     opener = partial(os.open, mode=mode)
     with _translate_write_errors(path), open(path, "ab", buffering=0, opener=opener) as file:
@@ -219,10 +220,10 @@ def append_durably(
 
 
 class DigestSet:
-    """A set of digests in a file, which counts distinct requests through all processes of a party."""
+    """A set of digests in a file, used to count distinct requests across all processes of a party."""
 
     def __init__(self, path: Path | None, size: int = 16) -> None:
-        """Load the digests of a file, which need not exist; without a path nothing is stored."""
+        """Load the digests from a file, which need not exist; without a path, nothing is stored."""
         self._path, self._size, self._known = path, size, set[bytes]()
         if path is not None and path.is_file():
             content = read_bytes(path)
@@ -242,7 +243,7 @@ class DigestSet:
         return sorted(set(digests) - self._known)
 
     def add(self, digests: Iterable[bytes], *, sync: bool = True) -> None:
-        """Add digests and wait until they are on disk; without ``sync`` a power cut may lose them."""
+        """Add digests and wait until they are on disk; without ``sync``, a power failure may lose them."""
         new = self.missing(digests)
         if new and self._path is not None:
             append_durably(self._path, b"".join(new), mode=0o600, sync=sync)
@@ -250,26 +251,26 @@ class DigestSet:
 
 
 class NamedRows:
-    """Digests of the rows that came under each name, in a file: a name that comes with another row is noticed.
+    """Digests of the rows received under each name, in a file, to detect a name that is used for another row.
 
-    Names have eight bytes. The digests of rows are keyed, because whoever chooses names and rows must not find two rows
-    with the same digest.
+    Names have eight bytes. The digests of rows are keyed, so that a party that chooses names and rows cannot find two
+    rows with the same digest.
     """
 
     NAME_BYTES = 8
 
     def __init__(self, path: Path | None, key: bytes) -> None:
-        """Load the digests of a file, which need not exist; without a path nothing is stored."""
+        """Load the digests from a file, which need not exist; without a path, nothing is stored."""
         self._known, self._key = DigestSet(path), key
         self._names = {entry[: self.NAME_BYTES] for entry in self._known}
 
     @property
     def n_changed(self) -> int:
-        """How many rows came under a name that had another row before."""
+        """The number of rows received under a name that had another row before."""
         return len(self._known) - len(self._names)
 
     def add(self, rows: Iterable[tuple[bytes, bytes]], most_changed: int) -> bool:
-        """Add names with their rows unless more than ``most_changed`` would be changed ones; return whether it did."""
+        """Add names and rows unless more than ``most_changed`` rows would have changed; return whether it did so."""
         digests = (name + blake2b(row, key=self._key, digest_size=8).digest() for name, row in rows)
         new = self._known.missing(digests)
         names = self._names | {entry[: self.NAME_BYTES] for entry in new}
@@ -281,9 +282,9 @@ class NamedRows:
 
 
 def load_or_create_secret(path: Path | str) -> bytes:
-    """Read a secret, which is created on first use and which only its owner may read.
+    """Read a secret from a file that is created on first use and that only its owner may read.
 
-    Never share it: it suffices to undo noise and pseudonyms. If it is lost, new noise is drawn.
+    Never share it: it is enough to undo noise and pseudonyms. If it is lost, new noise is drawn.
     """
     from fedsim.privacy.keyed_prng import SECRET_BYTES  # noqa: PLC0415 - training runs where cryptography is not installed
 
@@ -299,7 +300,7 @@ def load_or_create_secret(path: Path | str) -> bytes:
         secret = b""
     if len(secret) != SECRET_BYTES:
         way_out = "restore a backup, or move it away to start again with new noise and pseudonyms"
-        raise FileError(f"{path} does not hold {2 * SECRET_BYTES} hexadecimal digits; {way_out}", code="bad-secret")
+        raise FileError(f"{path} does not contain {2 * SECRET_BYTES} hexadecimal digits; {way_out}", code="bad-secret")
     return secret
 
 
@@ -319,7 +320,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
+    """Flush a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,8 +1,8 @@
-"""Keys and certificates that are not files: environment variables, and the store of OpenBao or HashiCorp Vault.
+"""Read keys and certificates from sources other than files: environment variables, and OpenBao or HashiCorp Vault.
 
-A setting that names a secret is a path, ``env:NAME`` or ``vault:PATH#FIELD``. Address and login of the server come from
-the environment, as for the commands ``bao`` and ``vault``; a name that begins with ``BAO_`` comes before ``VAULT_``.
-No message, log line or ``repr`` shows a value.
+A setting that names a secret is a path, ``env:NAME`` or ``vault:PATH#FIELD``. The address and login of the server come
+from the environment, as for the commands ``bao`` and ``vault``; names that begin with ``BAO_`` take precedence over
+``VAULT_``. No message, log line or ``repr`` shows a value.
 """
 
 import http.client
@@ -45,7 +45,7 @@ class SecretReference:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the reference that a setting holds; None if it is the path of a file."""
+        """Return the reference in a setting, or None if the setting is a file path."""
         if not text.startswith(_SCHEMES):
             return None
         if found := _VARIABLE.fullmatch(text):
@@ -62,7 +62,7 @@ class SecretReference:
         return f"vault:{self.path}{version}#{self.field}"
 
     def read(self) -> bytes:
-        """Return the secret; a ``FileError`` if it does not exist, a ``KeyServerError`` if nobody answers."""
+        """Return the secret; raise ``FileError`` if it does not exist, ``KeyServerError`` if the server is down."""
         if self.path:
             return _read_entry(self).encode()
         value = os.environ.get(self.variable, "")
@@ -75,13 +75,13 @@ SecretSource = Path | SecretReference
 
 
 def read_secret(source: SecretSource) -> bytes:
-    """Return a secret from wherever it is; a file that cannot be read is an ``OSError``."""
+    """Return a secret from its source; raise ``OSError`` for a file that cannot be read."""
     return source.read_bytes() if isinstance(source, Path) else source.read()
 
 
 @dataclass(frozen=True, repr=False)
 class _KeyServer:
-    """An OpenBao or Vault server as the environment describes it."""
+    """An OpenBao or Vault server, configured by the environment."""
 
     address: SplitResult
     namespace: str
@@ -102,7 +102,7 @@ class _KeyServer:
             rule = "set one to an address such as https://vault.example.org:8200"
             raise SettingError(f"{fault}; {rule}", code="no-key-server")
         if address.scheme == "http" and not _is_this_machine(host):
-            fault = f"the key server {host} would be asked in plaintext, over the network"
+            fault = f"the key server {host} would be contacted in plaintext over the network"
             raise SettingError(f"{fault}; use an address with https://", code="key-server-plaintext")
         return cls(address, *map(_variable, ("NAMESPACE", "CACERT", "CAPATH")))
 
@@ -111,7 +111,7 @@ class _KeyServer:
         return self.address.netloc.rpartition("@")[2]
 
     def ask(self, path: str, token: str = "", body: Mapping[str, str] | None = None) -> tuple[int, Any]:
-        """Return status and answer of one request; redirections are not followed, they could take the token along."""
+        """Return the status and response of one request; redirects are not followed, as they could leak the token."""
         headers = {"X-Vault-Request": "true", "X-Vault-Token": token, "X-Vault-Namespace": self.namespace}
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
             fault = (
@@ -153,7 +153,7 @@ class _KeyServer:
         return http.client.HTTPSConnection(host, self.address.port or 443, timeout=SERVER_SECONDS, context=context)
 
 
-_TOKENS: dict[_KeyServer, str] = {}  # of logins in this process: a secret id may be valid for a few logins only
+_TOKENS: dict[_KeyServer, str] = {}  # from logins in this process: a secret id may be valid for a few logins only
 _TOKENS_LOCK = threading.Lock()
 
 
@@ -184,7 +184,7 @@ def _read_entry(reference: SecretReference) -> str:
 
 
 def _log_in(server: _KeyServer) -> str:
-    """Return a token: by AppRole or Kubernetes if the environment names a role, else what ``bao login`` kept."""
+    """Return a token: from AppRole or Kubernetes if the environment sets a role, otherwise from ``bao login``."""
     mount, body = _variable("AUTH_PATH"), None
     if role := _variable("ROLE_ID"):
         mount, body = mount or "approle", {"role_id": role, "secret_id": _variable("SECRET_ID")}

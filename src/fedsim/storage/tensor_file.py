@@ -1,4 +1,4 @@
-"""Digests of arrays, and files of named arrays and a few facts: safetensors with a digest in the metadata."""
+"""Digests of arrays, and files of named arrays with metadata (safetensors files that include a digest)."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ else:  # experiments that store nothing run where safetensors is not installed
 
 Tensors = Mapping[str, AnyArray]
 Facts = Mapping[str, str]
-MAPPED_BYTES = 128 << 20  # larger scratch arrays lie in a file
+MAPPED_BYTES = 128 << 20  # larger scratch arrays are stored in a file
 
 
 def scratch_array(shape: tuple[int, ...], dtype: Any, folder: Path | None) -> AnyArray:
-    """Return an array to be filled; a large one lies in a file in this folder, of which the system holds what is used.
+    """Return an array to be filled; a large one is memory-mapped from a file in this folder.
 
-    The file has no name, so nobody else can open it and nothing is left behind by a process that was killed. Without a
-    folder the array is in memory.
+    The file has no name, so nobody else can open it and a killed process leaves nothing behind. Without a folder, the
+    array is in memory.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if folder is None or size < max(1, MAPPED_BYTES):
@@ -46,7 +46,7 @@ def scratch_array(shape: tuple[int, ...], dtype: Any, folder: Path | None) -> An
 
 
 def arrays_digest(*arrays: AnyArray) -> str:
-    """Return the SHA-256 of types, shapes and values, in hexadecimal digits.
+    """Return the SHA-256 of types, shapes and values as hexadecimal digits.
 
     >>> arrays_digest(np.arange(3)) == arrays_digest(np.arange(4))
     False
@@ -59,7 +59,7 @@ def arrays_digest(*arrays: AnyArray) -> str:
 
 
 def named_arrays_digest(kind: str, facts: Facts, arrays: Tensors) -> str:
-    """Return the SHA-256 of a kind, its facts, and its arrays by name, whatever their order."""
+    """Return the SHA-256 of a kind, its facts and its named arrays, independent of their order."""
     shapes = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
     digest = hashlib.sha256(json.dumps([kind, facts, shapes], sort_keys=True).encode())
     for name in sorted(arrays):
@@ -68,15 +68,15 @@ def named_arrays_digest(kind: str, facts: Facts, arrays: Tensors) -> str:
 
 
 def save_tensors(path: Path | str, kind: str, tensors: Tensors, facts: Facts) -> None:
-    """Write arrays and facts, atomically, to a file that only its owner may read; ``kind`` ends with a version."""
+    """Write arrays and facts atomically to a file that only its owner may read; ``kind`` ends with a version."""
     digest = named_arrays_digest(kind, facts, tensors)
     write_safetensors(path, tensors, {"format": kind, "facts": json.dumps(facts), "sha256": digest}, mode=0o600)
 
 
 def load_tensors(path: Path | str, kind: str, *, mapped: bool = False) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Read the arrays and facts that :func:`save_tensors` wrote; any other file or any change is a ``FileError``.
+    """Read arrays and facts written by :func:`save_tensors`; raise ``FileError`` for any other or changed file.
 
-    ``mapped`` arrays stay in the file, and the system holds what is used of them; to change one changes no file.
+    ``mapped`` arrays stay in the file and are paged in on demand; changing one does not change the file.
     """
     metadata, tensors = read_safetensors(path, kind, mapped=mapped)
     try:
@@ -90,9 +90,9 @@ def load_tensors(path: Path | str, kind: str, *, mapped: bool = False) -> tuple[
 
 
 def write_safetensors(path: Path | str, tensors: Tensors, metadata: Mapping[str, str], *, mode: int = 0o666) -> None:
-    """Write a safetensors file; equal content gives equal bytes. No array is copied if it is contiguous."""
+    """Write a safetensors file; equal content produces equal bytes. Contiguous arrays are not copied."""
     packed = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    # The library names the types and the order of the arrays, and writes metadata in random order.
+    # The library determines the types and the order of the arrays, but it writes metadata in random order.
     content = tensor_bytes.save({name: array.reshape(-1)[:0] for name, array in packed.items()}, dict(metadata))
     layout = _parse_header(content)
     order, end = [name for name in layout if name in packed], 0
@@ -115,10 +115,10 @@ def _parse_header(content: bytes) -> dict[str, Any]:
 def read_safetensors(
     path: Path | str, kind: str, *, mapped: bool = False
 ) -> tuple[dict[str, str], dict[str, AnyArray]]:
-    """Read metadata and arrays of a safetensors file of this kind; the caller checks the digest.
+    """Read the metadata and arrays of a safetensors file of this kind; the caller checks the digest.
 
-    The library checks every size in the header against the size of the file before it takes memory, which matters for
-    files of other organisations.
+    The library checks every size in the header against the file size before it allocates memory, which matters for
+    files from other organisations.
     """
     try:
         with safetensors.safe_open(path, "numpy") as file:
@@ -135,7 +135,7 @@ def read_safetensors(
 
 
 def _map_arrays(path: Path) -> dict[str, AnyArray]:
-    """Map the arrays of a file whose header the library has checked."""
+    """Memory-map the arrays of a file whose header the library has checked."""
     with path.open("rb") as file:
         first = file.read(8)
         header, data = _parse_header(first + file.read(int.from_bytes(first, "little"))), file.tell()

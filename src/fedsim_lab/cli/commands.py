@@ -72,7 +72,7 @@ def datasets(
 
 @dataclass(frozen=True)
 class _DatasetRow:
-    """A dataset in the list; ``records`` are those ``counted`` in the files, or those of the complete dataset."""
+    """A dataset in the list; ``records`` were ``counted`` in the files, or are those of the complete dataset."""
 
     here: AvailableDataset
     records: tuple[int, ...]
@@ -157,7 +157,7 @@ def _print_datasets(rows: list[_DatasetRow], folder: Path | None) -> None:
 
 
 def check_folder(folder: Path | None, option: str) -> Path | None:
-    """Return a folder that exists, or ``None`` where the user named none."""
+    """Return the folder after checking that it exists, or ``None`` if the user named none."""
     if folder is not None and not folder.is_dir():
         raise FileError(f"{option} {folder} is not a folder; use one that exists", code="no-such-folder")
     return folder

@@ -1,4 +1,4 @@
-"""Run reproductions and sweeps, show their progress, write and print their results."""
+"""Run reproductions and sweeps, show their progress, and write and print their results."""
 
 import textwrap
 import time
@@ -49,7 +49,7 @@ MAX_SHOWN = 20
 
 
 class EpochStatus(Hook):
-    """Shows the training and its epoch on one line of the terminal while it runs."""
+    """Shows the current training and epoch on one line of the terminal."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title, self._epochs = title, 0
@@ -86,7 +86,7 @@ def epoch_status_hooks(console: Console, *, silent: bool) -> HookFactory:
 
 @contextmanager
 def report_interrupt() -> Iterator[None]:
-    """Say after Ctrl-C how to continue."""
+    """Print how to continue after Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -107,12 +107,12 @@ class ReproduceOptions:
 
     @property
     def sheets(self) -> Path:
-        """Folder of the pages; those of a fast run must not replace others."""
+        """The folder for pages; pages of a fast run must not replace others."""
         return self.out / FAST_FOLDER if self.fast else self.out
 
 
 def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> None:
-    """Reproduce one or all tables and figures, write every file and print."""
+    """Reproduce one or all tables and figures, write all files and print the results."""
     ensure_folder(options.sheets)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
     progress = progress_printer(silent=mode.silent)
@@ -148,7 +148,7 @@ def gather_results(folder: Path, options: ReproduceOptions) -> None:
 
 
 def write_outputs(found: Reproduction, out: Path) -> None:
-    """Write the page, the JSON, the trainings as a table, and the pictures."""
+    """Write the HTML page, the JSON file, the table of trainings, and the figures."""
     sheet, more = found.sheet, []
     if found.insight is not None:
         more = [*map(weight_figure, found.insight.curves), *map(importance_figure, found.insight.importances)]
@@ -199,7 +199,7 @@ def _table_lines(table: ResultTable) -> Iterator[str]:
 
 
 def parse_grid(name: str, given: Mapping[str, str]) -> TuningGrid:
-    """Return a grid by its name, with the values that the user gives instead.
+    """Return a grid by name, with the user's values in place of its own.
 
     >>> parse_grid("none", {"k": "5,10", "rate": ""}).k
     (5, 10)

@@ -29,7 +29,7 @@ def read_columns(path: Path, columns: Sequence[str], numbers: Sequence[str] = ()
 
 
 def read_lossy_csv(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Do the same for a CSV file of unknown encoding; letters beyond ASCII may be lost, digits are not."""
+    """Return these ``columns`` of a CSV file of unknown encoding; non-ASCII letters may be lost, digits are not."""
     check_readable(path)
     try:
         frame = pl.read_csv(path, infer_schema=False, encoding="utf8-lossy")
@@ -48,19 +48,19 @@ def cast_to_numbers(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> 
 
 
 def drop_incomplete_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Return the rows without missing cells; at least one must be left."""
+    """Return the rows without missing cells; at least one must remain."""
     return require_rows(frame.drop_nulls(), path, "a cell in every column")
 
 
 def require_rows(frame: pl.DataFrame, path: Path, rule: str) -> pl.DataFrame:
-    """Return the frame; an error if it has no rows."""
+    """Return the frame, or raise an error if it has no rows."""
     if frame.is_empty():
         raise InputError(f"{path}: no row has {rule}; is this the right file?", code="no-records")
     return frame
 
 
 def one_hot(frame: pl.DataFrame, prefixes: Mapping[str, str]) -> pl.DataFrame:
-    """Replace columns by one of zeros and ones per value but the first, in sorted order, as the authors encoded.
+    """Replace columns with a 0/1 column per value except the first, in sorted order, as in the authors' encoding.
 
     >>> one_hot(pl.DataFrame({"town": ["b", "a", "c"]}), {"town": "t"}).to_dict(as_series=False)
     {'t_b': [1, 0, 0], 't_c': [0, 0, 1]}
@@ -73,7 +73,7 @@ def one_hot(frame: pl.DataFrame, prefixes: Mapping[str, str]) -> pl.DataFrame:
 
 
 def multi_hot(frame: pl.DataFrame, column: str, separator: str, prefix: str) -> pl.DataFrame:
-    """Replace a column of lists by a column of zeros and ones per word.
+    """Replace a column of lists with a 0/1 column per word.
 
     >>> multi_hot(pl.DataFrame({"on": ["pc;mac", "pc"]}), "on", ";", "on").to_dict(as_series=False)
     {'on_mac': [1, 0], 'on_pc': [1, 1]}
@@ -85,7 +85,7 @@ def multi_hot(frame: pl.DataFrame, column: str, separator: str, prefix: str) -> 
 
 
 def sample_rows(frame: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataFrame:
-    """Draw ``count`` rows without replacement; return all if there are no more."""
+    """Draw ``count`` rows without replacement; return all rows if there are not more."""
     if len(frame) <= count:
         return frame
     return frame[rng.choice(len(frame), count, replace=False)]

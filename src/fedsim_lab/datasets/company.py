@@ -1,7 +1,7 @@
 """Loans to small firms and a register of companies with similar names (paper: company).
 
-The paper's text describes another dataset, and no script of the authors is public. The label and the register's 156
-columns follow from what is; which of the loan's columns they used does not: ours make 90, as many as theirs.
+The paper's text describes another dataset, and the authors' script is not public. The label and the register's 156
+columns can be inferred from what is public, but not which columns of the loans they used; ours make 90, as theirs do.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def read_company(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset
     loans = cleaning.one_hot(cleaning.sample_rows(_loans(paths["loans"]), LOANS, rng), CODES)
     companies = cleaning.sample_rows(_companies(paths["companies"]), COMPANIES, rng)
     companies = cleaning.one_hot(companies, {"industry": "industry", "size range": "size"})
-    # The paper's figures are by filters, of unknown settings; these are those of game.
+    # The paper's figures use filters with unknown settings; these are the settings of game.
     link = dataset.LinkSpec(
         ("Name",), ("name",), "levenshtein-normalised", 50, casefold=True, filters=dataset.TITLE_FILTERS
     )

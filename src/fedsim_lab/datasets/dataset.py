@@ -1,4 +1,4 @@
-"""Dataset types: description before a file is read, and all parties' records with how they are linked."""
+"""Dataset types: what is known before a file is read, and all parties' records with how they are linked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsim.errors import InputError
 
 @dataclass(frozen=True)
 class NumberFilterSettings:
-    """Settings for ``paper_numeric_filter``: each number is a filter of its own, ``threshold`` in the column's unit."""
+    """Settings for ``paper_numeric_filter``: each number has its own filter; ``threshold`` is in the column's unit."""
 
     epsilon: float
     delta: float
@@ -28,7 +28,7 @@ class NumberFilterSettings:
 
 @dataclass(frozen=True)
 class TextFilterSettings:
-    """Settings of the string filters: ``q``-grams, ``hashes`` per gram, and what their size was chosen for."""
+    """Settings for string filters: ``q``-grams, ``hashes`` per gram, and the assumptions behind their size."""
 
     q: int
     hashes: int
@@ -52,19 +52,19 @@ class DatasetTask(StrEnum):
 
 
 class LabelTransform(StrEnum):
-    """What is done to a label before it is learnt; the words are those of experiment files."""
+    """How a label is transformed before training; the values are used in experiment files."""
 
     NONE = ""
     LOG10 = "log10"
 
     def apply(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """The labels as they are learnt."""
+        """Return the transformed labels."""
         return np.asarray(np.log10(labels)) if self is LabelTransform.LOG10 else labels
 
 
 @dataclass(frozen=True)
 class PaperScore:
-    """A figure of the paper: mean and deviation of five runs, in the dataset's measure."""
+    """A score from the paper: mean and standard deviation of five runs, in the dataset's measure."""
 
     mean: float
     deviation: float
@@ -72,7 +72,7 @@ class PaperScore:
 
 @dataclass(frozen=True)
 class DatasetFile:
-    """One file of a dataset: the first of ``paths`` (below the user's folder) that is there is read.
+    """One file of a dataset; the first of ``paths`` (below the user's folder) that exists is read.
 
     A file that is not ``needed`` adds a secondary the paper did not have.
     """
@@ -105,15 +105,15 @@ class DatasetInfo:
 
     @property
     def generated(self) -> bool:
-        """Whether it needs no file at all."""
+        """Whether the dataset is generated and needs no files."""
         return not self.files
 
 
 @dataclass(frozen=True, eq=False)
 class PartyTable:
-    """One party's records: ``frame`` holds the identifiers, the ``features``, and the label where it has one.
+    """One party's records: ``frame`` holds the identifiers, the ``features``, and the label if there is one.
 
-    ``dropped`` says which columns of the file are not used, and why.
+    ``dropped`` lists the columns of the file that are not used, and why.
     """
 
     frame: pl.DataFrame
@@ -124,7 +124,7 @@ class PartyTable:
     def excluding(
         cls, others: Collection[str], frame: pl.DataFrame, dropped: Mapping[str, str] | None = None
     ) -> PartyTable:
-        """Return a table whose features are all columns but ``others``: its identifiers and its label."""
+        """Return a table whose features are all columns except ``others``: its identifiers and its label."""
         return cls(frame, tuple(name for name in frame.columns if name not in others), dropped or {})
 
     def __len__(self) -> int:
@@ -138,7 +138,8 @@ class PartyTable:
 class LinkSpec:
     """How primary and secondary records are compared: columns on both sides, metric, and the paper's K.
 
-    ``casefold``: text is compared in lower case. ``filters``: how the paper encoded the columns for Hamming distances.
+    With ``casefold``, text is compared in lower case. ``filters`` is how the paper encoded the columns for Hamming
+    distances.
     """
 
     primary: tuple[str, ...]
@@ -162,7 +163,7 @@ class SecondaryTable:
 class Dataset:
     """All parties' records, ready to be linked, split and prepared; the first secondary is the paper's.
 
-    ``truth`` is known for generated data alone.
+    ``truth`` is known only for generated data.
     """
 
     about: DatasetInfo
@@ -180,16 +181,16 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """Under which it is loaded."""
+        """The name under which the dataset is loaded."""
         return self.about.name
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The labels as they are learnt."""
+        """The transformed labels, as used in training."""
         return self.transform.apply(self.primary.frame[self.label].to_numpy())
 
     def secondary(self, name: str) -> SecondaryTable:
-        """The secondary of that name."""
+        """Return the secondary with that name."""
         for secondary in self.secondaries:
             if secondary.name == name:
                 return secondary

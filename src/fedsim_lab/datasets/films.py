@@ -1,4 +1,4 @@
-"""Films of IMDb and of TMDb, two registers that spell and date differently; not in the paper."""
+"""Films from IMDb and TMDb, two registers with different spellings and dates; not in the paper."""
 
 from collections.abc import Mapping
 from pathlib import Path

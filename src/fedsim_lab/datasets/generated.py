@@ -36,7 +36,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, eq=False)
 class Firms:
-    """Two registers; ``truth[i]`` is the row in ``theirs`` of our firm ``i``, or -1 where they do not have it."""
+    """Two registers; ``truth[i]`` is the row in ``theirs`` of our firm ``i``, or -1 if it is not there."""
 
     ours: pl.DataFrame
     theirs: pl.DataFrame
@@ -51,7 +51,7 @@ def random_firm_name(rng: np.random.Generator) -> str:
 
 
 def vary_spelling(name: str, rng: np.random.Generator) -> str:
-    """Return the name as another register may have it: other legal form, word order, case, and typing errors."""
+    """Return the name as another register may spell it: other legal form, word order or case, and typing errors."""
     if rng.random() < 0.5:
         form = next(form for form in sorted(LEGAL_FORMS, key=len, reverse=True) if name.endswith(f" {form}"))
         name = f"{name.removesuffix(form)}{rng.choice(LEGAL_FORMS[form])}".rstrip()
@@ -68,7 +68,7 @@ def vary_spelling(name: str, rng: np.random.Generator) -> str:
 
 
 def firms(rng: np.random.Generator, *, ours: int = 1_500, theirs: int = 4_000, shared: float = 0.7) -> Firms:
-    """Generate two registers; the other copy of a shared firm has typing errors, other legal forms, other word order.
+    """Generate two registers that spell shared firms differently: typing errors, other legal forms and word order.
 
     >>> register = firms(np.random.default_rng(7), ours=40, theirs=100)
     >>> len(register.theirs), int((register.truth >= 0).sum())
@@ -114,11 +114,11 @@ FIRMS_INFO = DatasetInfo(
 
 @dataclass(frozen=True, eq=False)
 class KnownFirms:
-    """``ours`` (name, staff, founded, credit), ``theirs`` (name, turnover, margin, delay) and the truth about them.
+    """``ours`` (name, staff, founded, credit), ``theirs`` (name, turnover, margin, delay) and the ground truth.
 
-    ``match[i]`` is the row in ``theirs`` of our firm ``i``, or -1. ``hidden`` has one row of ours: ``own``, the part of
-    the credit that follows from staff and age, and ``register``, the best estimate of the firm's health from its match.
-    ``truth`` assumes that every match is recognised, however it is spelled; see :meth:`truth_of`.
+    ``match[i]`` is the row in ``theirs`` of our firm ``i``, or -1. ``hidden`` has one row per firm of ours: ``own`` is
+    the part of the credit that follows from staff and age, and ``register`` the best estimate of the firm's health from
+    its match. ``truth`` assumes that every match is recognised, however it is spelled; see :meth:`truth_of`.
     """
 
     ours: pl.DataFrame
@@ -128,9 +128,9 @@ class KnownFirms:
     truth: GroundTruth
 
     def truth_of(self, partner: Integers) -> GroundTruth:
-        """Return the truth if only these partners of each firm are seen: a match outside them contributes nothing.
+        """Return the truth if only these partners of each firm are seen; a match outside them contributes nothing.
 
-        The match must still be recognised among its list, by its distance; the better the metric, the less is lost.
+        The match must still be recognised within its list by its distance; the better the metric, the less is lost.
         """
         known = self.match >= 0
         listed = (partner[known] == self.match[known, np.newaxis]).any(axis=1).mean()
@@ -138,7 +138,7 @@ class KnownFirms:
         return replace(self.truth, explained=explained)
 
     def dataset(self) -> Dataset:
-        """Return the registers in the form of all datasets."""
+        """Return the registers as a dataset."""
         link = LinkSpec(("name",), ("name",), "levenshtein-normalised", FIRMS_K, casefold=True)
         theirs = PartyTable(self.theirs, ("turnover", "margin", "delay"))
         return Dataset(
@@ -153,9 +153,9 @@ class KnownFirms:
 def generate_firms(
     rng: np.random.Generator, *, ours: int = 3_000, theirs: int = 6_000, shared: float = 0.7, value: float = 0.8
 ) -> KnownFirms:
-    """Generate credits that follow a firm's size, age and health; the other register shows the health of some.
+    """Generate credits that depend on a firm's size, age and health; the other register reveals the health of some.
 
-    ``value`` is the share of the health that it shows; with 0 its columns look the same but carry no information.
+    ``value`` is the share of the health that it reveals; with 0, its columns look the same but carry no information.
 
     >>> generate_firms(np.random.default_rng(7), ours=200, theirs=400, value=0.0).truth.contribution("register")
     0.0
@@ -188,7 +188,7 @@ def add_credits(rng: np.random.Generator, registers: Firms, value: float = 0.8) 
 def _register_columns(
     rng: np.random.Generator, registers: Firms, health: Floats, value: float
 ) -> tuple[dict[str, pl.Series], Floats]:
-    """Return the other register's columns, and the best estimate of the credit that each of its rows allows."""
+    """Return the other register's columns, and the best estimate of the credit from each of its rows."""
     known = np.flatnonzero(registers.truth >= 0)
     signal = rng.normal(size=len(registers.theirs))
     rest = math.sqrt(1.0 - value) * rng.normal(size=len(known))
@@ -214,7 +214,7 @@ CITY_INFO = DatasetInfo(
 
 
 def city_dataset(city: KnownCity) -> Dataset:
-    """Return the generated city in the form of all datasets; rentals first."""
+    """Return the generated city as a dataset, with the rentals as the first secondary."""
     parties = {"rentals": (city.rentals, synthetic.RENTALS_K), "schools": (city.schools, synthetic.SCHOOLS_K)}
     return Dataset(
         about=CITY_INFO,

@@ -1,9 +1,9 @@
-"""Two generated registers of firms in languages of Europe, for measuring linkage on names nobody tuned on.
+"""Two generated registers of firms in European languages, to measure linkage on names that were not used for tuning.
 
-Words, legal forms and kinds of errors differ from :mod:`fedsim_lab.datasets.generated`. German, French, Spanish and
-Polish: accents are lost or transliterated, words abbreviated, dropped or run together, towns added, letters mistyped as
-on a keyboard or by OCR. Turkish, Czech, Hungarian and Finnish, whose legal forms the product does not know: names are
-written by ear, cut at the width of a form, shortened to initials, torn apart.
+Words, legal forms and kinds of errors differ from :mod:`fedsim_lab.datasets.generated`. In German, French, Spanish and
+Polish, accents are lost or transliterated, words are abbreviated, dropped or run together, towns are added, and letters
+are mistyped as on a keyboard or misread as by OCR. In Turkish, Czech, Hungarian and Finnish, whose legal forms the
+product does not know, names are written by ear, truncated to the width of a form, shortened to initials or split.
 """
 
 import unicodedata
@@ -201,7 +201,7 @@ def generate_registers(
     shared: float = 0.7,
     languages: Sequence[Language] = LANGUAGES,
 ) -> Registers:
-    """Generate two registers that have some firms in common, all with distinct names; each set has its own errors.
+    """Generate two registers with some firms in common, all with distinct names; each set has its own errors.
 
     >>> registers = generate_registers(np.random.default_rng(7), ours=40, theirs=100)
     >>> len(registers.theirs), int((registers.truth >= 0).sum())
@@ -239,7 +239,7 @@ def _draw_name(languages: Sequence[Language], rng: np.random.Generator) -> tuple
 
 
 def _respell(name: str, language: Language, form: str, rng: np.random.Generator) -> str:
-    """Return the name as another register has it."""
+    """Return the name as another register spells it."""
     if rng.random() < 0.5:
         name = f"{name.removesuffix(form)}{_pick(language.legal_forms[form], rng)}".rstrip()
     if rng.random() < 0.35:

@@ -1,4 +1,4 @@
-"""The datasets by name: which files are present in a folder, and how each dataset is loaded."""
+"""The datasets by name: which of their files are in a folder, and how to load them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -130,18 +130,19 @@ def load_dataset(
     name
         A name that :func:`find_datasets` lists.
     folder
-        Folder laid out as ``docs/datasets.md`` says; generated datasets need none.
+        Folder with the structure described in ``docs/datasets.md``; generated datasets need none.
     rng
-        Draws noise, generated records, and samples of files larger than the paper's tables. Default: a fixed seed.
+        Source of noise, generated records, and samples of files larger than the paper's tables. Default: a fixed seed.
     noise
-        Added to the identifiers of generated and of split tables: in metres for the city, else in the columns' unit.
+        Noise added to the identifiers of generated and split tables: in metres for the city, otherwise in the unit of
+        the columns.
     """
     source, rng = _find_source(name), rng or np.random.default_rng(0)
     return source.load(_required_paths(source.about, folder), rng, noise)
 
 
 def load_single_table(name: str, folder: Path | str | None = None) -> SingleTable:
-    """Load the table of a dataset that is one table, before it is split into parties."""
+    """Load the table of a single-table dataset, before it is split into parties."""
     source = _find_source(name)
     if not isinstance(source, SingleTableSource):
         known = ", ".join(name for name, source in SOURCES.items() if isinstance(source, SingleTableSource))

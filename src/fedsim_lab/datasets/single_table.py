@@ -21,9 +21,9 @@ K = 100
 
 @dataclass(frozen=True, eq=False)
 class SingleTable:
-    """A table before it is cut; ``paper_order`` holds its features as the authors shuffled them.
+    """A table before it is cut; ``paper_order`` holds its features in the authors' shuffled order.
 
-    The first ``identifiers`` columns of an order become identifiers, then half of the rest each party's features.
+    The first ``identifiers`` columns of an order become identifiers; each party gets half of the rest as features.
     """
 
     about: dataset.DatasetInfo
@@ -34,7 +34,7 @@ class SingleTable:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """All columns but the label, in the order of the table."""
+        """All columns except the label, in table order."""
         return tuple(name for name in self.frame.columns if name != self.label)
 
     def cut(self, rng: np.random.Generator, noise: float = 0.0) -> dataset.Dataset:
@@ -107,7 +107,7 @@ FROG = dataset.DatasetInfo(
 
 
 def read_frog(paths: Mapping[str, Path]) -> SingleTable:
-    """Read the calls without family, genus and recording, which would give the species away."""
+    """Read the calls without family, genus and recording, which would reveal the species."""
     path = paths["calls"]
     frame = cleaning.read_columns(path, [*COEFFICIENTS, FROG_LABEL], COEFFICIENTS)
     frame = cleaning.drop_incomplete_rows(frame, path)
@@ -204,7 +204,7 @@ SKLEARN_WITH_RANDOM_IDENTIFIERS = replace(
 
 
 def generate_sklearn(records: int = 60_000) -> SingleTable:
-    """Return the authors' complete table; fewer ``records`` make another table of the same kind.
+    """Return the authors' complete table; with fewer ``records``, a different table of the same kind.
 
     >>> generate_sklearn(100)
     SingleTable(sklearn: 100 records, 95 columns)
@@ -232,7 +232,7 @@ def generate_sklearn_random(records: int = 60_000) -> SingleTable:
 
 
 def _authors_order() -> tuple[str, ...]:
-    """The first five columns are identifiers; the others are shuffled, those behind the first twenty first."""
+    """Return the order: five identifiers, then the other columns shuffled, with those after the first twenty first."""
     rest = np.array([*SKLEARN_COLUMNS[INFORMATIVE:], *SKLEARN_COLUMNS[SKLEARN_IDENTIFIERS:INFORMATIVE]])
     shuffled = rest[np.random.RandomState(AUTHORS_SEED + 1).permutation(len(rest))]
     return (*SKLEARN_COLUMNS[:SKLEARN_IDENTIFIERS], *map(str, shuffled))

@@ -1,6 +1,6 @@
 """Bike rides in New York and taxi rides between the same places (paper: taxi).
 
-The paper's text has the parties the other way round; the label of its figures is the time of a bike ride.
+The paper's text swaps the parties; the label behind its figures is the duration of a bike ride.
 """
 
 from collections.abc import Mapping

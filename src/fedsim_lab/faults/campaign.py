@@ -1,7 +1,7 @@
-"""Random schedules of faults for a job of four processes; a schedule is replayed by its seed.
+"""Random fault schedules for a job of four processes; a schedule can be replayed from its seed.
 
-After every schedule the job must have ended with the weights of an undisturbed run. Where a fault cannot be survived,
-such as a full disk or a truncated file, the party must refuse with the cause, and end with those weights after repair.
+After every schedule, the job must end with the weights of an undisturbed run. If a fault cannot be survived, such as a
+full disk or a truncated file, the party must exit with the cause, and reach those weights after the repair.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DISK_BYTES = 96 << 20
 MAX_SECONDS, MAX_RESTARTS = 600.0, 60
 HEARTBEAT_SECONDS = 1.0
 REFUSED, PEER_AWAY = 2, 3  # exit codes
-# A party that is started after all the others have finished looks for them so long, instead of 10 to 120 seconds.
+# How long a party that starts after all others have finished looks for them, instead of 10 to 120 seconds.
 SHORT_WAITS = (
     processes.setting("fedsim.runtime.primary", "FINISH_SECONDS", 3.0),
     processes.setting("fedsim.runtime.primary", "FAILURE_NOTICE_SECONDS", 3.0),
@@ -59,7 +59,7 @@ class ViolationError(FedSimError):
 
 @dataclass(frozen=True)
 class Facilities:
-    """What this machine allows; a kind of fault that it does not allow is not tried."""
+    """What this machine supports; unsupported kinds of faults are not tried."""
 
     namespaces: bool
     clock: bool
@@ -91,7 +91,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultSchedule:
-    """The faults of one job, in the order of their beginnings."""
+    """The faults of one job, in the order in which they begin."""
 
     seed: int
     network: str
@@ -102,13 +102,13 @@ class FaultSchedule:
 
     @property
     def name(self) -> str:
-        """What the schedule is called in results and folders."""
+        """The name of the schedule in results and folders."""
         kind = RELAY if self.network == RELAY else "schedule"
         return f"kills-{self.kills}-{self.seed}" if self.kills else f"{kind}-{self.seed}"
 
 
 def draw_schedule(seed: int, facilities: Facilities, *, relay: bool = False) -> FaultSchedule:
-    """Return the schedule of a seed; it depends on the arguments alone."""
+    """Return the schedule for a seed; it depends only on the arguments."""
     rng = np.random.default_rng(seed)
     network = "namespaces" if facilities.namespaces and rng.random() < 0.5 else "proxy"
     network = RELAY if relay else network
@@ -118,7 +118,7 @@ def draw_schedule(seed: int, facilities: Facilities, *, relay: bool = False) -> 
 
 
 def draw_kills(kills: int, seed: int) -> FaultSchedule:
-    """Return the schedule that kills the parties of one long job so many times, on links that lose all the time."""
+    """Return a schedule that kills the parties of one long job this many times, on links that are always lossy."""
     rng, epochs = np.random.default_rng(seed), max(EPOCHS, -(-2 * kills // STEPS_PER_EPOCH))
     lossy = [Fault("lossy link", name, -1, 0.0, 1e6) for name in ProxyNetwork.parties]
     steps = np.sort(rng.integers(-1, (epochs - 1) * STEPS_PER_EPOCH, kills))  # nobody has ended by then
@@ -210,7 +210,7 @@ def _prepare(schedule: FaultSchedule, folder: Path, facilities: Facilities) -> I
 
 @contextmanager
 def _own_disk(folder: Path) -> Iterator[None]:
-    """Put a folder on a small file system of its own."""
+    """Put a folder on its own small file system."""
     aside = folder.with_name(f"{folder.name}-before")
     folder.rename(aside)
     folder.mkdir()
@@ -225,7 +225,7 @@ def _own_disk(folder: Path) -> Iterator[None]:
 
 
 class _Damage(NamedTuple):
-    """What a party may refuse for: one of the words that it must say, and the repair."""
+    """A reason for which a party may refuse: words of which its message must contain one, and the repair."""
 
     kind: str
     words: tuple[str, ...]
@@ -233,7 +233,7 @@ class _Damage(NamedTuple):
 
 
 class _ScheduleRun:
-    """One job and its supervisor, which starts a party again as an init system does and repairs what was broken."""
+    """One job and its supervisor, which restarts parties as an init system does and repairs what was broken."""
 
     def __init__(
         self, job: LocalJob, schedule: FaultSchedule, network: Network, parties: processes.PartyProcesses
@@ -275,7 +275,7 @@ class _ScheduleRun:
         self.parties.start(*names)
 
     def _wait_until(self, happened: Callable[[], bool], deadline: float) -> None:
-        """Supervise until something has happened or all parties have ended well."""
+        """Supervise until an event has happened or all parties have finished successfully."""
         while not happened():
             now = time.monotonic()
             if now > deadline:
@@ -291,7 +291,7 @@ class _ScheduleRun:
             time.sleep(0.05)
 
     def _judge_exit(self, name: str, code: int) -> None:
-        """Start a party again whose refusal names its cause, once that is repaired."""
+        """Repair the cause that a party's refusal names, and start the party again."""
         text = self.parties.said(name)[self._read[name] :]
         self._read[name] += len(text)
         if code not in (REFUSED, PEER_AWAY):
@@ -360,7 +360,7 @@ class _ScheduleRun:
             self.network.lose(fault.party)
 
     def _truncate(self, fault: Fault) -> None:
-        """Cut off the end of one of the four files that the dead process wrote last, and keep a copy for the repair."""
+        """Truncate one of the four files that the dead process wrote last, and keep a copy for the repair."""
         files = [path for path in (self.job.folder / f"{fault.party}-run").rglob("*") if path.is_file()]
         since = self._started[fault.party]
         newest = sorted(
@@ -391,7 +391,7 @@ def _put_back(path: Path, content: bytes) -> None:
 
 
 def _fill(path: Path, leave: int) -> None:
-    """Fill the file system of a path but for so many bytes."""
+    """Fill the file system of a path, leaving only this many bytes free."""
     free = shutil.disk_usage(path.parent).free
     with suppress(OSError), path.open("wb") as file:
         file.write(bytes(max(0, free - leave)))

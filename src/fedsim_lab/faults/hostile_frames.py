@@ -1,8 +1,9 @@
-"""Mutated frames over the network, before and after authentication, at every role of a running job.
+"""Send mutated frames over the network, before and after authentication, to every role of a running job.
 
-Coordinator and primary listen, so an attacker dials them: before authentication with a certificate of the same
-authority that has no part in the job, after it as one of the secondaries. A secondary only dials out; its attacker
-holds the primary's certificate and answers at its address, before authentication in place of the welcome.
+The coordinator and primary listen, so an attacker connects to them: before authentication with a certificate from the
+same authority that has no part in the job, after it as one of the secondaries. A secondary only makes outgoing
+connections; its attacker holds the primary's certificate and answers at the primary's address, before authentication in
+place of the welcome.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS,
 STRANGER = Party(Role.SECONDARY, "stranger")
 TARGETS = {"coordinator": NOTARY, "primary": CITY, "secondary": SCHOOLS}
 BEFORE, AFTER = "before authentication", "after authentication"
-# One frame in so many gets correct checksums. After authentication the job refuses most of them, and starts again.
+# One frame in this many has correct checksums. After authentication, most of these make the job fail and restart.
 SEALED_EVERY = {BEFORE: 20, AFTER: 200}
 WARM_UP = 500  # frames before the memory is measured
 STREAMS = 200  # per connection, one after the other
@@ -58,7 +59,7 @@ REFUSALS = (2, 3)  # exit codes
 
 
 def sample_message(kind: str, number: int) -> Message:
-    """Return a message of a kind whose facts and sizes follow from a number."""
+    """Return a message of a kind, with facts and sizes that depend on a number."""
     layout, size = LAYOUTS[kind], number % 5
     values = {
         "whole": (number - 128) << (number % 57),
@@ -115,7 +116,7 @@ def mutate(rng: np.random.Generator, frame: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """What a role went through: frames sent, times it refused and was started again, growth of its memory."""
+    """The result of attacking a role: frames sent, refusals with a restart, and memory growth."""
 
     role: str
     phase: str
@@ -162,13 +163,13 @@ class _Target:
         self._base, self._growth = 0.0, 0.0
 
     def count(self, number: int = 1) -> None:
-        """Count frames that were sent, and look at the memory."""
+        """Count the frames that were sent, and check the memory."""
         self.frames += number
         if self.frames % 100 < number:
             self.measure()
 
     def measure(self) -> None:
-        """Compare the memory with that after the first frames of this process."""
+        """Compare memory use with the value after the first frames of this process."""
         with suppress(OSError, StopIteration):
             status = Path(f"/proc/{self.parties.running[self.name].pid}/status").read_text(encoding="ascii")
             now = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
@@ -177,7 +178,7 @@ class _Target:
             self._growth = max(self._growth, now - self._base if self._base else 0.0)
 
     def revive(self) -> None:
-        """Start again what has refused; count what has crashed."""
+        """Restart a process that refused, and count crashes."""
         for name, process in list(self.parties.running.items()):
             if process.code is None:
                 continue
@@ -272,7 +273,7 @@ def _dial_listener(target: _Target, phase: str, n_frames: int, rng: np.random.Ge
 
 @contextmanager
 def _call(channel: Any) -> Iterator[tuple[Callable[[bytes], None], Iterator[bytes]]]:
-    """One stream: what to send with, and the answers; it ends when the other side has read everything."""
+    """Yield a send function and the answers of one stream; it ends when the other side has read everything."""
     queue: SimpleQueue[bytes | None] = SimpleQueue()
     replies = channel.stream_stream(METHOD)(iter(queue.get, None), timeout=20, wait_for_ready=True)
     try:
@@ -319,7 +320,7 @@ def _answer_secondary(target: _Target, phase: str, n_frames: int, rng: np.random
 
 
 def _never_give_up() -> None:
-    """A caller that dials again at once whatever it was answered, where it would exit otherwise."""
+    """Make a caller reconnect at once whatever the answer, instead of exiting."""
     attempt = handshake.SessionConnector._attempt
 
     def attempt_again(self: Any, session: Any) -> Any:

@@ -81,7 +81,7 @@ class LocalJob:
         return self.folder / f"{name}.toml"
 
     def job_path_of(self, name: str) -> Path:
-        """The job file that a party reads: its own where it has one, as if on another machine."""
+        """Return the job file that a party reads: its own if it has one, as if on another machine."""
         own = self.folder / f"{name}-job.toml"
         return own if own.is_file() else self.job_path
 
@@ -90,12 +90,12 @@ class LocalJob:
 
     @property
     def relay_address(self) -> str | None:
-        """Where the parties meet that accept no connections, if there is such a place."""
+        """The address of the relay for parties that accept no connections, if any."""
         relay = RelayAddress.parse(self.job.coordinator.address)
         return relay.address if relay else None
 
     def command(self, name: str) -> list[str]:
-        """The words after ``fedsim`` that run a party or the relay."""
+        """Return the arguments of ``fedsim`` that run a party or the relay."""
         if name != RELAY:
             return ["party", str(self.job_path_of(name)), str(self.path(name))]
         certs = self.folder / "certs"
@@ -105,14 +105,14 @@ class LocalJob:
 
     @property
     def relay_listen(self) -> Path:
-        """File with the address at which the relay listens, if that is not its address in the job."""
+        """The file with the address at which the relay listens, if it differs from the address in the job."""
         return self.folder / "relay-listen"
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
     def run(self, name: str) -> Path:
-        """Where a party keeps what belongs to the job."""
+        """Return the run folder of a party."""
         return run_path(read_job(self.job_path_of(name)), self.own(name))
 
     def change_job_of(self, name: str, **changes: Any) -> None:
@@ -129,12 +129,12 @@ class LocalJob:
         self.path(name).write_text(toml(words))
 
     def approve(self, *names: str) -> None:
-        """What the owners of these parties would do by `fedsim approve`."""
+        """Approve the job for these parties, as their owners would with `fedsim approve`."""
         for name in names or self.names:
             approve_party(read_job(self.job_path_of(name)), self.own(name))
 
     def share_secret(self) -> None:
-        """Noise, pseudonyms and the secondaries' first weights come from this: jobs to be compared share it."""
+        """Use a fixed secret for noise, pseudonyms and the secondaries' first weights, so that jobs can be compared."""
         for name in self.names:
             folder = self.run(name)
             make_private_folder(folder)
@@ -142,18 +142,18 @@ class LocalJob:
             (folder / "secret").chmod(0o600)
 
     def checkpoints(self) -> CheckpointStore:
-        """What the primary has kept of its training."""
+        """The primary's checkpoints."""
         return CheckpointStore(self.run(CITY) / "checkpoints" / CITY, {})
 
     def hashes(self) -> dict[str, str]:
-        """Of every party that has a network: its last weights and optimiser state, and its part of the model."""
+        """Return, for every party with a network, a hash of its last weights, optimiser state and part of the model."""
         return {name: _hash(self.run(name)) for name in self.names if name != NOTARY}
 
 
 def create_local_job(
     folder: Path, *, n_secondaries: int = 1, tables: Tables | None = None, relay: bool = False, **changes: Any
 ) -> LocalJob:
-    """The example as a quick job of processes, with everything it needs; the same every time but for its ports."""
+    """Create the example as a quick job of processes, with all its files; only the ports differ between calls."""
     if relay:
         address = f"relay://127.0.0.1:{next(free_ports())}"
         changes = {"coordinator": {"address": address}, "primary": {"address": address}, **changes}
@@ -175,7 +175,7 @@ def create_local_job(
 
 
 def moved(place: LocalJob, folder: Path) -> LocalJob:
-    """The same job as if it were on another machine, with run folders of its own."""
+    """Return the same job as if it were on another machine, with its own run folders."""
     shutil.copytree(place.folder, folder)
     return LocalJob(folder)
 
@@ -230,7 +230,7 @@ def _party_words(name: str, secondaries: list[str]) -> Words:
 
 
 def approve_party(job: Job, own: PartyFile) -> None:
-    """Approve a job for a party, as its owner would by `fedsim approve`."""
+    """Approve a job for a party, as its owner would with `fedsim approve`."""
     header = read_table(own.data.source).columns if own.data else None
     approve(job, own, header, by="a test", time=datetime.now(UTC))
 
@@ -243,7 +243,7 @@ _started = itertools.count()
 
 
 def free_ports() -> Iterator[int]:
-    """Ports that nobody uses: below those that the system gives to callers, and apart for tests side by side."""
+    """Yield unused ports below the ephemeral range; tests that run in parallel get different ones."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
         port = 20_000 + 1_000 * (worker % 12) + (os.getpid() * 37 + next(_started)) % 1_000
@@ -257,7 +257,7 @@ def free_ports() -> Iterator[int]:
 
 
 def toml(words: Mapping[str, Any], *above: str) -> str:
-    """TOML of nested tables; JSON writes scalars and lists alike."""
+    """Return nested tables as TOML; scalars and lists are written as in JSON."""
     plain = {key: value for key, value in words.items() if not isinstance(value, dict)}
     lines = [f"[{'.'.join(above)}]"] if above and plain else []
     lines += [f"{key} = {_value(value)}" for key, value in plain.items()]
@@ -288,7 +288,7 @@ def _without_nothing(words: Any) -> Any:
 
 
 def _hash(folder: Path) -> str:
-    """SHA-256 of the newest checkpoint, its step, the part of the model, trees beside it, and an embedding."""
+    """Return the SHA-256 of the newest checkpoint, its step, the party's part of the model, its trees and embedding."""
     embedding, steps = folder / "sealed.safetensors", list(folder.glob("checkpoints/**/step-*"))
     digest = hashlib.sha256(embedding.read_bytes() if embedding.is_file() else b"")
     if not steps and embedding.is_file():  # a secondary under sealed labels trains nothing

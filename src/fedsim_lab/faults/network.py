@@ -1,4 +1,4 @@
-"""Networks that misbehave between the parties of a job: a proxy for any user, network namespaces for root on Linux."""
+"""Faulty networks between the parties of a job: a proxy for any user, network namespaces for root on Linux."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ ADDRESS, PORT = "10.77.0.{}", 7411
 
 
 class Network(Protocol):
-    """What the campaign does to the links of a party; ``restore`` ends all of it."""
+    """Faults that the campaign applies to the links of a party; ``restore`` ends all of them."""
 
     parties: Sequence[str]  # whose links can be disturbed
 
     def partition(self, party: str, peer: str | None) -> None:
-        """Let nothing pass between a party and one peer, or all of them; nobody is told."""
+        """Silently block all traffic between a party and one peer, or all peers."""
 
     def slow_down(self, party: str) -> None:
         """Make the links of a party slow."""
 
     def lose(self, party: str) -> None:
-        """Lose some of what the party sends and receives."""
+        """Drop some of what the party sends and receives."""
 
     def restore(self, party: str) -> None:
         """Let everything pass again."""
 
     def close(self) -> None:
-        """Remove what was set up."""
+        """Remove everything that was set up."""
 
 
 class FaultyProxy:
-    """Listens at ``port`` and passes bytes to the port ``target``: late, in pieces, or not at all."""
+    """Listens on ``port`` and forwards bytes to the port ``target``: late, in pieces, or not at all."""
 
     def __init__(self, port: int, target: int) -> None:
         self.delay, self.loss, self.closed, self.cuts = 0.0, 0.0, False, 0
@@ -59,17 +59,17 @@ class FaultyProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Break every connection, in the middle of whatever was passing."""
+        """Break every connection, in the middle of whatever is being sent."""
         self.cuts += 1
         for end in list(self._ends):
             self._break(end)
 
     def stall(self) -> None:
-        """Pass nothing any more, and tell nobody."""
+        """Silently stop forwarding."""
         self._passing.clear()
 
     def resume(self) -> None:
-        """Pass what has been waiting."""
+        """Forward what has been waiting."""
         self._passing.set()
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ class FaultyProxy:
 
 
 class ProxyNetwork:
-    """Proxies before coordinator and primary, or before the relay of the job, which then listen elsewhere.
+    """Proxies in front of the coordinator and primary, or of the relay of the job, which then listen elsewhere.
 
-    The owners of the parties approve nothing anew.
+    The job itself does not change, so no new approval is needed.
     """
 
     parties: Sequence[str] = (NOTARY, CITY)
@@ -205,7 +205,7 @@ class NamespaceNetwork:
         return {role: {"address": f"{self.addresses[name]}:{PORT}"} for role, name in roles.items()}
 
     def partition(self, party: str, peer: str | None) -> None:
-        """Take the cable out, or drop what goes to one peer."""
+        """Disconnect the party, or drop what goes to one peer."""
         if peer is None:
             _ip("-n", self._switch, "link", "set", party, "down")
         elif peer not in self._peers.setdefault(party, []):
@@ -240,9 +240,9 @@ class NamespaceNetwork:
 
 
 class OutboundNetwork:
-    """Parties that reach nothing but a gateway, each in a namespace of its own, and a relay behind the gateway.
+    """Parties that can only reach a gateway, each in its own namespace, and a relay behind the gateway.
 
-    There are no routes: whoever wants to pass the gateway needs a proxy there. Needs root and iproute2.
+    There are no routes: passing the gateway requires a proxy there. Needs root and iproute2.
     """
 
     gateway, relay = "gate", RELAY
@@ -266,7 +266,7 @@ class OutboundNetwork:
         return partial(_enter_namespace, self._namespace(name))
 
     def listening(self, name: str) -> str:
-        """Return the TCP ports at which somebody listens in a namespace."""
+        """Return the listening TCP ports in a namespace."""
         command = ["ip", "netns", "exec", self._namespace(name), "ss", "-Hltn"]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own words
 

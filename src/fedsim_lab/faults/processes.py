@@ -1,7 +1,7 @@
-"""Parties as real processes that are watched, stopped, killed and started again.
+"""Parties as real processes that are monitored, stopped, killed and restarted.
 
-They are forked from a server that has imported everything, so that a party starts in a tenth of a second instead of
-two to three; ``cold`` starts one as its owner would.
+They are forked from a server that has imported everything, so that a party starts in a tenth of a second instead of two
+to three seconds; ``cold`` starts one as its owner would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECONDS = 60.0  # more than any of these jobs takes on a busy machine
 CLOCK_SHIM = Path(__file__).with_name("clock_shim.c")
 Before = Callable[[], object]
 _warm = multiprocessing.get_context("forkserver")
-# What a party imports before and while it works, but for gRPC, which must not be there before a fork.
+# Everything a party imports before and while it runs, except gRPC, which must not be loaded before a fork.
 _warm.set_forkserver_preload(
     [
         "pytest",
@@ -64,13 +64,13 @@ class PartyProcess:
             os.kill(self.pid, what)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is said, nothing is tidied up."""
+        """Send SIGKILL: the process cannot report or clean up anything."""
         self.send(signal.SIGKILL)
         self._process.join()
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID."""
         return self._process.pid or 0
 
     @property
@@ -90,7 +90,7 @@ class PartyProcess:
 
 @dataclass
 class PartyProcesses:
-    """The processes of one job; whoever still runs at the end of a test is killed."""
+    """The processes of one job; those still running at the end of a test are killed."""
 
     place: LocalJob
     before: Mapping[str, Before] = field(default_factory=dict)
@@ -99,11 +99,11 @@ class PartyProcesses:
 
     @property
     def members(self) -> dict[str, PartyProcess]:
-        """The processes that end by themselves: all but the relay."""
+        """The processes that end on their own: all except the relay."""
         return {name: one for name, one in self.running.items() if name != RELAY}
 
     def start(self, *names: str) -> None:
-        """Start these parties, or all and the relay."""
+        """Start these parties, or all parties and the relay."""
         everybody = [RELAY, *self.place.names] if self.place.relay_address else self.place.names
         for name in names or everybody:
             self.running[name] = PartyProcess(self.place, name, self.before.get(name), self.words)
@@ -114,23 +114,23 @@ class PartyProcesses:
         self.start(name)
 
     def wait(self, seconds: float = SECONDS) -> dict[str, int]:
-        """The exit code of every process, once all have ended."""
+        """Wait for all processes to end and return their exit codes."""
         deadline = time.monotonic() + seconds
         return {name: one.wait(max(0.1, deadline - time.monotonic())) for name, one in self.members.items()}
 
     def finish(self, seconds: float = SECONDS) -> dict[str, str]:
-        """Wait for all to end well; gives the hashes of what they learnt."""
+        """Wait for all to finish successfully; return the hashes of what they learnt."""
         codes = self.wait(seconds)
         if set(codes.values()) != {0} or "Traceback" in self.logs():
             raise ProcessError(f"{codes}\n{self.logs()}", code="party-failed")
         return self.place.hashes()
 
     def logs(self) -> str:
-        """All logs in one text."""
+        """Return all logs as one text."""
         return "\n".join(f"--- {name}\n{self.said(name)}" for name in self.running)
 
     def said(self, name: str) -> str:
-        """All that a party printed so far, in all its processes."""
+        """Return everything that a party has printed so far, in all its processes."""
         log = self.place.log(name)
         return log.read_text() if log.exists() else ""
 
@@ -143,7 +143,7 @@ class PartyProcesses:
             time.sleep(0.01)
 
     def until_step(self, step: int, seconds: float = SECONDS) -> None:
-        """Wait until the primary has kept a checkpoint of this step or a later one."""
+        """Wait until the primary has saved a checkpoint of this step or a later one."""
         checkpoints = self.place.checkpoints()
         self.until(lambda: max(checkpoints.steps(), default=-1) >= step, seconds)
 
@@ -152,7 +152,7 @@ class PartyProcesses:
 def party_processes(
     place: LocalJob, before: Mapping[str, Before] | None = None, words: Sequence[str] = ()
 ) -> Iterator[PartyProcesses]:
-    """Processes that do not outlive the test; ``before`` says what a party's process does first."""
+    """Yield processes that do not outlive the test; ``before`` is what a party's process does first."""
     found = PartyProcesses(place, before or {}, words)
     try:
         yield found
@@ -164,36 +164,36 @@ def party_processes(
 def start_command(
     words: Sequence[str], log: Path, before: Before | None = None
 ) -> multiprocessing.context.ForkServerProcess:
-    """Start the command in the current folder, in a process of its own that writes to a log."""
+    """Start the command in the current folder, in a separate process that writes to a log."""
     process = _warm.Process(target=_run, args=(list(words), Path.cwd(), log, before), daemon=True)
     process.start()
     return process
 
 
 def cold(log: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
-    """The command as a person types it."""
+    """Start the command as a user would type it."""
     command = Path(sys.executable).parent / "fedsim"
     with log.open("ab") as file:
         return subprocess.Popen([command, *map(str, arguments)], stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
 
 
 def setting(module: str, name: str, value: Any) -> Before:
-    """Something to do before a process starts: give a constant another value."""
+    """Return a hook that sets a constant before a process starts."""
     return partial(set_constant, module, name, value)
 
 
 def heartbeat(seconds: float) -> Before:
-    """A peer that is silent for this time is taken for dead, instead of after 40 seconds."""
+    """Return a hook that declares a silent peer dead after this time instead of 40 seconds."""
     return partial(_beat, seconds)
 
 
 def each(*hooks: Before) -> Before:
-    """Several things to do before a process starts."""
+    """Combine several hooks that run before a process starts."""
     return partial(_do_each, hooks)
 
 
 def shifted_clock(path: Path) -> Before:
-    """A wall clock that is wrong by the seconds that a file of :func:`set_clock` holds; needs the preloaded shim."""
+    """Return a hook that shifts the wall clock by the seconds in a :func:`set_clock` file; needs the preloaded shim."""
     return partial(_shift_clock, str(path))
 
 
@@ -204,7 +204,7 @@ def set_clock(path: Path, seconds: int) -> None:
 
 
 def can_shift_clock() -> bool:
-    """Whether this machine can compile the shim that shifts clocks."""
+    """Return whether this machine can compile the shim that shifts clocks."""
     return sys.platform == "linux" and shutil.which("cc") is not None
 
 
@@ -248,7 +248,7 @@ def _beat(seconds: float) -> None:
 
 
 def _run(arguments: list[str], folder: Path, log: Path, before: Before | None) -> None:
-    """What the forked process does: become a command that writes to its log."""
+    """Run a command in the forked process, with its output in the log."""
     from fedsim.cli import main  # noqa: PLC0415
 
     os.chdir(folder)

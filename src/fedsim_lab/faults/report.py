@@ -24,16 +24,16 @@ REPORT_HEAD = """# Fault report
 
 Written by `fedsim lab faults`. A job of four processes (coordinator, primary, two secondaries) runs under faults drawn
 from a seed. Afterwards every party with a network must hold the weights, optimiser state and model of an undisturbed
-run, bit for bit. Where a fault cannot be survived, a party must refuse and name the cause, and reach the same result
-once that is repaired. An init system is imitated: parties that exit because a peer was away are started again.
+run, bit for bit. If a fault cannot be survived, a party must refuse, name the cause, and reach the same result once the
+cause is repaired. As with an init system, parties that exit because a peer was away are started again.
 """
 FRAMES_HEAD = """
 ## Mutated frames
 
 Frames with flipped, inserted, repeated and missing bytes, sent over TLS to one party of a running job: before
 authentication in place of the first message, after it in the session of a party of the job. One in 20 before and one
-in 200 after authentication has correct checksums; a party that ends the job because of one is started again. Memory is
-compared with that after the first 500 frames. At the end the honest parties finish the job.
+in 200 after authentication has correct checksums; a party that ends the job because of one is started again. Memory
+growth is measured from the first 500 frames on. At the end, the honest parties finish the job.
 
 | role | phase | frames | refused and restarted | crashes | memory growth | same result |
 |---|---|---|---|---|---|---|"""
@@ -53,7 +53,7 @@ class CampaignOptions:
 
 
 def run_campaign(options: CampaignOptions, report: Callable[[str], None]) -> list[Result]:
-    """Run what has not held yet, and return the newest result of every trial in the folder."""
+    """Run the trials that have not passed yet, and return the newest result of every trial in the folder."""
     results, facilities = ensure_folder(options.out) / RESULTS_FILE, Facilities.find()
     held = {result["name"] for result in load_results(results) if result["result"] != "violated"}
     missing = [trial for trial in _trials(options, facilities) if trial.name not in held]
@@ -122,7 +122,7 @@ def write_fault_report(results: Sequence[Result], path: Path) -> None:
 
 
 def summary_lines(results: Sequence[Result]) -> Iterator[str]:
-    """Return what was tried and what held, a line per kind of trial."""
+    """Return what was tried and what passed, one line per kind of trial."""
     count = Counter(result["result"] for result in results if result["kind"] == "schedule")
     yield (
         f"{count.total()} random schedules: {count['same']} ended with the same result without help, "
@@ -174,6 +174,6 @@ def _schedule_lines(schedules: Sequence[Result]) -> Iterator[str]:
 
 
 def _free_folder(path: Path) -> Path:
-    """Return a path at which nothing lies."""
+    """Return a path that does not exist yet."""
     numbers = (path, *(path.with_name(f"{path.name}-{number}") for number in range(2, 1000)))
     return next(free for free in numbers if not free.exists())

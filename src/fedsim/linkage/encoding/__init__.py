@@ -1,4 +1,4 @@
-"""Identifiers become keyed bit filters; runs at the data holder, never at the coordinator."""
+"""Encode identifiers as keyed bit filters; runs at the data holder, never at the coordinator."""
 
 from fedsim.linkage.encoding.filters import (
     ColumnValues,

@@ -1,4 +1,4 @@
-"""Keyed bit filters of one column of numbers, text or dates (FEDERAL; paper, appendix)."""
+"""Keyed bit filters for one column of numbers, text or dates (FEDERAL; paper, appendix)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedsim.validation import convert_scalars, validate_filter_bits, validate_fl
 if TYPE_CHECKING:
     import polars as pl
 
-# A filter of the paper's size has millions of bits, and one byte per bit for a complete table would be eight times the
-# result. So rows are made and rearranged in tiles of four million bits at one byte each, which fit the second-level
-# cache of most machines and hide the cost of the loop.
+# A filter of the paper's size has millions of bits, and one byte per bit for a whole table would take eight times the
+# memory of the result. Rows are therefore built and rearranged in tiles of four million bits at one byte each, which
+# fit the second-level cache of most machines and hide the cost of the loop.
 TILE_BYTES = 1 << 22
 # Lone surrogates: valid text cannot contain them, so no text can look like a padded one.
 _START_PADDING, _END_PADDING = "\ud800", "\udfff"
@@ -38,7 +38,7 @@ class ColumnValues(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class IdentifierColumn:
-    """The values of one column, and the names its errors use; the values never show in its ``repr``.
+    """The values of one column, and the names used in its errors; ``repr`` never shows the values.
 
     >>> IdentifierColumn([1.5, 2], "age", "primary")
     IdentifierColumn(name='age', table='primary')
@@ -68,7 +68,7 @@ class IdentifierColumn:
         return IdentifierColumn(to_series(self.values, self.name)[rows], self.name, self.table, rows)
 
     def refuse(self, faulty: Flags, problem: str, code: str) -> None:
-        """Raise an error about the first row marked ``faulty``, if there is one, and say how many there are."""
+        """Raise an error about the first row marked ``faulty``, if any, that states how many there are."""
         if faulty.any():
             places = np.flatnonzero(faulty)
             rows = [int(row) + 1 for row in (places if self.rows is None else self.rows[places])]
@@ -127,13 +127,13 @@ def take_bits(bits: Bits, positions: Integers) -> Bits:
 
 @dataclass(frozen=True)
 class NumericFilter:
-    """FEDERAL filters of numbers (paper, appendix "Additional Background").
+    """FEDERAL filters for numbers (paper, appendix "Additional Background").
 
     Secret pivots r_1 .. r_N are drawn at random from a public range; bit i of the filter of x is one if r_i is within
     the threshold of x. The Hamming distance grows with the difference of two numbers up to 2 x ``threshold``. The
     pivots extend one threshold beyond the range on both sides, so the number of ones reveals nothing about a value. In
-    the order of the pivots the ones are consecutive: two integers give the same Hamming distances as N bits, and such
-    filters hide neither order nor distance.
+    pivot order the ones are consecutive: two integers yield the same Hamming distances as N bits, and such filters hide
+    neither order nor distance.
 
     Parameters
     ----------
@@ -172,9 +172,9 @@ class NumericFilter:
         return start + width * shake_uniforms(subkey, self.bits)
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:
-        """Return the run [first, last) of sorted pivots that are ones for every value: the filter in two integers.
+        """Return, for every value, the run [first, last) of sorted pivots that are ones: the filter as two integers.
 
-        Ranks show the order of the values; keep them where the values are.
+        Ranks reveal the order of the values; keep them where the values are.
         """
         return self._ranks(column, np.sort(self.pivots(subkey)))
 
@@ -202,10 +202,10 @@ class NumericFilter:
 
 @dataclass(frozen=True)
 class StringFilter:
-    """FEDERAL filters of text: keyed random hashing of q-grams (paper, appendix "Additional Background").
+    """FEDERAL filters for text: keyed random hashing of q-grams (paper, appendix "Additional Background").
 
     Every position of a q-gram is drawn from a keyed stream. Double hashing, ``(h1 + i * h2) mod bits``, is cheaper, but
-    gives a q-gram only ``bits`` squared possible patterns, which attackers can separate and read back (Kroll and
+    leaves only ``bits`` squared possible patterns per q-gram, which attackers can separate and decode (Kroll and
     Steinmetzer 2015).
 
     Parameters
@@ -213,12 +213,12 @@ class StringFilter:
     q
         Letters per q-gram.
     hashes, bits
-        Each q-gram sets this many of the bits. 20 of 1,024 fill a third of a filter of game titles (22 letters): fewer
-        find fewer of the nearest titles, more fill the filters of longer ones.
+        Each q-gram sets this many of the bits. 20 of 1,024 fill a third of the filter of a game title (22 letters):
+        fewer hashes find fewer of the nearest titles, more fill up the filters of longer ones.
     padded
         Whether both ends are marked, so that the first and last letters count as much as others.
     normalised
-        Whether texts are normalised first, see :func:`normalise_text`.
+        Whether texts are normalised first; see :func:`normalise_text`.
 
     Examples
     --------
@@ -254,7 +254,7 @@ class StringFilter:
         return {text[start : start + self.q] for start in range(max(1, len(text) - self.q + 1))}
 
     def normal_form(self, text: str) -> str:
-        """Return a text that is equal wherever the filters are."""
+        """Return a normal form that is equal for all texts with equal filters."""
         return normalise_text(text) if self.normalised else text
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
@@ -314,9 +314,9 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 @dataclass(frozen=True)
 class DateFilter:
-    """FEDERAL filters of dates: a date is the number of days since 1970.
+    """FEDERAL filters for dates, counted as days since 1970.
 
-    Near means near in time: swapped day and month, or a mistyped decade, are as far apart as the calendar says.
+    Only the time between two dates counts: a swapped day and month, or a mistyped decade, can make them far apart.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ class DateFilter:
         self._numeric()
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:
-        """Return the run of sorted pivots that are ones for every date, see :meth:`NumericFilter.ranks`."""
+        """Return, for every date, the run of sorted pivots that are ones; see :meth:`NumericFilter.ranks`."""
         return self._numeric().ranks(self._days(column), subkey)
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:

@@ -1,9 +1,9 @@
 """Places, numbers and dates as positions in a secret coordinate system, at any resolution in 12 or 4 bytes.
 
-A filter needs more bits the finer it resolves; a position is an integer per axis whatever the resolution. The
-coordinator compares positions by straight-line distance, so it sees a map without names: which records are near each
-other and how far apart, though not where on Earth, on which axis or in which direction. Numeric filters reveal the same
-order and distances (:class:`fedsim.linkage.encoding.NumericFilter`). Where the map itself must not leak, blur places
+A filter needs more bits for a finer resolution; a position is one integer per axis whatever the resolution. The
+coordinator compares positions by straight-line distance, so it sees an unlabelled map: which records are near each
+other and how far apart, but not where on Earth, on which axis or in which direction. Numeric filters reveal the same
+order and distances (:class:`fedsim.linkage.encoding.NumericFilter`). If the map itself must not leak, blur places
 before they are encoded.
 """
 
@@ -20,7 +20,7 @@ from fedsim.types import POSITION_DTYPE, Bits, Floats
 from fedsim.validation import convert_scalars, validate_number
 
 POSITION_BYTES = POSITION_DTYPE.itemsize
-MAX_POSITION = 2**30  # before the secret shift, which is as large at most, so that the sum fits four bytes
+MAX_POSITION = 2**30  # before the secret shift, which is at most as large, so the sum fits four bytes
 MIN_METRES = EARTH_RADIUS / MAX_POSITION
 
 
@@ -32,10 +32,10 @@ def pack_positions(positions: Floats) -> Bits:
 
 @dataclass(frozen=True)
 class PlacePosition:
-    """Latitude and longitude as a point of the globe after a secret rotation.
+    """Latitude and longitude as a point on the globe after a secret rotation.
 
-    The straight-line distance of two points orders places exactly as the distance over ground does, everywhere on
-    Earth. The field of the schema names the latitude as ``column`` and the longitude as ``longitude``.
+    The straight-line distance between points orders places exactly as the distance on the ground does, everywhere on
+    Earth. The schema field names the latitude column as ``column`` and the longitude column as ``longitude``.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ class PlacePosition:
         validate_number(self.metres, "metres", least=MIN_METRES)
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
-        """Refuse a latitude alone."""
-        message = f"field {column.name!r} is a place; name the column of its longitude as longitude"
+        """Raise an error: a place needs both latitude and longitude."""
+        message = f"field {column.name!r} is a place; set longitude to the name of its longitude column"
         raise SettingError(message, code="missing-longitude", column=column.name)
 
     def encode_place(self, latitude: IdentifierColumn, longitude: IdentifierColumn, subkey: bytes) -> Bits:
@@ -70,7 +70,7 @@ class PlacePosition:
         return pack_positions(on_globe @ _secret_rotation(subkey) * (EARTH_RADIUS / self.metres))
 
     def points(self, latitude: IdentifierColumn, longitude: IdentifierColumn) -> Floats:
-        """Return the points before the rotation, in units from the centre of the Earth and not rounded, (n, 3)."""
+        """Return the points before rotation, unrounded, in units from the centre of the Earth, (n, 3)."""
         return _on_globe(latitude, longitude) * (EARTH_RADIUS / self.metres)
 
 
@@ -78,7 +78,7 @@ def _on_globe(latitude: IdentifierColumn, longitude: IdentifierColumn) -> Floats
     degrees = []
     for column, limit in ((latitude, 90), (longitude, 180)):
         values = column.numbers()
-        rule = f"is outside -{limit} to {limit} degrees; correct it, or exchange latitude and longitude"
+        rule = f"is outside -{limit} to {limit} degrees; correct it, or swap latitude and longitude"
         column.refuse(np.abs(values) > limit, rule, "outside-range")
         degrees.append(values)
     return on_unit_sphere(np.radians(np.column_stack(degrees)))

@@ -1,7 +1,7 @@
-"""How well an encoding finds the partners that the plain identifiers have: recall, ties, fill, saturation, coverage.
+"""How well an encoding finds the partners of the plain identifiers: recall, ties, fill, saturation and coverage.
 
-Only where both tables may be seen can it be measured on both (``fedsim init`` with two tables, ``fedsim link``,
-experiments); a party alone measures it on its own table against itself (``fedsim check``).
+With access to both tables, quality is measured between them (``fedsim init`` with two tables, ``fedsim link``,
+experiments); a single party measures it on its own table against itself (``fedsim check``).
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ MAX_OWN_RECORDS, MAX_OWN_BITS = 400, 16_384  # of a party's own table, because a
 MAX_QUERIES = 1_000  # the recall of such a sample is right to about one percent
 MAX_FILTERS, MAX_POSITIONS = 30_000, 1_000_000  # candidates; more filters take long to encode
 REFERENCE_FACTOR = 8  # filters this many times longer stand for the plain identifiers
-# A text has a clear partner if that is a tenth nearer than any other and within reach. Which of several strangers comes
-# first is of no interest: most IMDb titles have no partner in TMDb, and 1,024 and 8,192 bits agree on the nearest for
-# 75 % of all titles, but for 99 % of those with a clear one.
+# A text has a clear partner if that one is within reach and a tenth nearer than any other. The order among unrelated
+# candidates does not matter: most IMDb titles have no partner in TMDb, and 1,024 and 8,192 bits agree on the nearest
+# candidate for 75 % of all titles, but for 99 % of those with a clear partner.
 CLEAR_SHARE = 0.9
-# A text has a partner within reach if that is at most half as far as the tenth, a stranger. Of generated firms with a
-# match 74 % have, of those without 7 %. Places have one within the distance that this share of the secondary's places
-# have their own K neighbours in.
+# A text has a partner within reach if it is at most half as far as the tenth candidate, which is unrelated. This holds
+# for 74 % of generated firms with a match and 7 % of those without. For places, reach is the distance within which this
+# share of the secondary's places have their own K neighbours.
 STRANGER_RANK, NEAR_SHARE = 10, 0.5
 NEIGHBOUR_SHARE = 0.95
 BEST_LINKED = 0.75  # quantile of the similarity to the last partner
@@ -43,7 +43,7 @@ QUALITY_HEAD = ("", "value", "what to change")  # above the rows of such a table
 
 
 class QualityRow(NamedTuple):
-    """One row of the table of a linkage's quality; ``fix`` says what to change where the value is bad."""
+    """One row of a linkage quality table; ``fix`` states what to change if the value is bad."""
 
     name: str
     value: str
@@ -52,17 +52,18 @@ class QualityRow(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkageQuality:
-    """Figures of an encoded linkage against the linkage of the plain identifiers.
+    """Figures that compare an encoded linkage with the linkage of the plain identifiers.
 
     Parameters
     ----------
     k
         The number of partners per record.
     recall_at_1
-        Share of records whose nearest candidate is found as the nearest. With text, only of records that have a clear
-        partner.
+        Share of records whose true nearest candidate is found first. With text, only records with a clear partner
+        count.
     recall_at_k
-        Share of the K nearest candidates that are found among the K nearest. With text, share of the clear partners.
+        Share of the true K nearest candidates that are found among the K nearest. With text, share of the clear
+        partners.
     ties
         Share of records for which a candidate as near as the last partner is left out.
     kth_distance
@@ -70,12 +71,12 @@ class LinkageQuality:
     clear
         Share of records with a clear partner; None without text.
     fill, saturated
-        Mean share of ones in the filters, and share of records whose last partner has no one in common with them; None
-        for positions.
+        Mean share of ones in the filters, and share of records that share no ones with their last partner; None for
+        positions.
     covered
         Share of records with a partner within reach; None where it was not measured.
     reach_metres
-        Where a single place is compared, the distance within which nearly all places of the secondary have K others.
+        If a single place is compared, the distance within which nearly all of the secondary's places have K others.
     """
 
     k: int
@@ -90,7 +91,7 @@ class LinkageQuality:
     reach_metres: float | None = None
 
     def rows(self) -> list[QualityRow]:
-        """Return the figures as a table, as every command and report shows them.
+        """Return the figures as the table that every command and report shows.
 
         >>> LinkageQuality(20, 0.99, 0.981, 0.0, 250.0, covered=0.34, reach_metres=310.0).rows()[0].value
         '99 % of the nearest partners, 98 % of the nearest 20'
@@ -126,7 +127,7 @@ class LinkageQuality:
         return rows
 
     def _coverage(self, covered: float) -> tuple[str, str]:
-        """Return how many records have a partner within reach, and what to do if they are few."""
+        """Return how many records have a partner within reach, and what to do if there are few."""
         if self.clear is not None:
             reach, fix = (
                 "much closer than unrelated records",
@@ -140,7 +141,7 @@ class LinkageQuality:
 
 @dataclass(frozen=True)
 class ReceivedQuality:
-    """What the primary alone can know of its links: from its own filters and the similarities that it received.
+    """What the primary alone can know about its links, from its own filters and the similarities it received.
 
     Parameters
     ----------
@@ -149,8 +150,8 @@ class ReceivedQuality:
     tied
         Share of lists whose last two partners are equally similar; None with noise, which separates them.
     far
-        Share of records that are farther from their nearest partner than the best linked quarter of all records is from
-        its last; None with text, where the match gate says which records have no match.
+        Share of records that are farther from their nearest partner than the best-linked quarter of all records is from
+        its last one; None with text, for which the match gate estimates which records have no match.
     """
 
     fill: float | None = None
@@ -177,7 +178,7 @@ class ReceivedQuality:
 
 
 def judge_received_links(schema: Schema, encoded: EncodedTable, similarity: Floats, *, noisy: bool) -> ReceivedQuality:
-    """Return what a primary can know of its links.
+    """Return what a primary can know about its links.
 
     Parameters
     ----------
@@ -186,9 +187,9 @@ def judge_received_links(schema: Schema, encoded: EncodedTable, similarity: Floa
     encoded
         The primary's own encoded table.
     similarity
-        The similarities that it received, most similar first, shape (records, K).
+        The similarities that the primary received, most similar first, shape (records, K).
     noisy
-        Whether they have noise.
+        Whether the similarities have noise.
     """
     nearest, last = similarity[:, 0], similarity[:, -1]
     tied = None
@@ -216,21 +217,22 @@ def _metres(metres: float) -> str:
 def measure_linkage(
     schema: Schema, metric: str, primary: pl.DataFrame, secondary: pl.DataFrame, *, k: int, rng: np.random.Generator
 ) -> LinkageQuality:
-    """Measure on two tables how much of the plain linkage an encoding keeps.
+    """Measure on two tables how much of the plain linkage an encoding preserves.
 
-    Equal records count once, because which of them is listed first says nothing about the encoding.
+    Equal records count once, because the order among them says nothing about the encoding.
 
     Parameters
     ----------
     schema, metric
         How the job encodes and compares identifiers.
     primary, secondary
-        Tables with the columns of the schema and no missing cells; large ones are sampled. If both are one object, a
-        table is measured against itself: a place looks for its neighbours, a text with a typo for the text without.
+        Tables with the columns of the schema and no missing cells; large ones are sampled. If both are the same object,
+        the table is measured against itself: places search for their neighbours, and texts with a typo for the
+        original.
     k
         Partners per record.
     rng
-        Random generator of the sample.
+        Random generator for the sample.
     """
     itself, has_text = primary is secondary, _has_text(schema)
     everyone = secondary.select(schema.columns).unique(maintain_order=True)
@@ -282,14 +284,14 @@ def measure_linkage(
 def measure_own_table(
     schema: Schema, metric: str, table: pl.DataFrame, *, k: int, rng: np.random.Generator
 ) -> LinkageQuality | None:
-    """Measure an encoding on one party's table; None where too few records have all identifiers, or filters are long.
+    """Measure an encoding on one party's table; None if too few records have all identifiers or filters are long.
 
     Parameters
     ----------
     schema, metric, k, rng
         As in :func:`measure_linkage`.
     table
-        The columns of the schema, in the types that their encodings read; cells may be missing.
+        The columns of the schema, with the types that their encodings expect; cells may be missing.
     """
     complete = table.select(schema.columns).drop_nulls()
     if complete.n_unique() < 3 or schema.n_bits > MAX_OWN_BITS:
@@ -301,7 +303,7 @@ def measure_own_table(
 def _nearest(
     tables: Sequence[EncodedTable | Floats], metric: str, k: int, own: Integers | None
 ) -> tuple[Integers, Floats]:
-    """Return more than the K nearest, if there are, and their distances; ``own`` rows do not count."""
+    """Return the nearest candidates, more than K if possible, and their distances; ``own`` rows are excluded."""
     queries, candidates = tables
     wanted = min(max(k + 1, STRANGER_RANK) + (own is not None), len(candidates))
     if max(len(queries), len(candidates)) <= MAX_OWN_RECORDS and metric in ("dice", "hamming", "position"):
@@ -322,7 +324,7 @@ def _nearest(
 
 
 def _distances(queries: EncodedTable | Floats, candidates: EncodedTable | Floats, metric: str) -> Floats:
-    """Return all distances of two small tables."""
+    """Return all distances between two small tables."""
     if metric == "position":
         sides = [
             table
@@ -338,17 +340,17 @@ def _distances(queries: EncodedTable | Floats, candidates: EncodedTable | Floats
 
 
 def _in_reach(distance: Floats) -> Flags:
-    """Return which texts have a partner much nearer than a stranger."""
+    """Return which texts have a partner much nearer than an unrelated candidate."""
     return distance[:, 0] <= NEAR_SHARE * _at_rank(distance, STRANGER_RANK)
 
 
 def _at_rank(distance: Floats, rank: int) -> Floats:
-    """Return the distance to the candidate of a rank, counted from 1; infinite where there is none."""
+    """Return the distance to the candidate at a rank, counted from 1; infinite if there is none."""
     return distance[:, rank - 1] if distance.shape[1] >= rank else np.full(len(distance), np.inf)
 
 
 def _plain_tables(schema: Schema, tables: Sequence[pl.DataFrame], key: Key) -> list[EncodedTable | Floats]:
-    """Return what the encoding stands for: points that are not rounded, or filters in which hardly two hashes meet."""
+    """Return what the encoding approximates: unrounded points, or filters with hardly any hash collisions."""
     if schema.metric == "position":
         return [
             np.hstack(

@@ -13,14 +13,14 @@ from fedsim.privacy.keyed_prng import shake_permutation
 from fedsim.types import Bits
 from fedsim.validation import MAX_FILTER_BITS, convert_scalars, validate_filter_bits, validate_number
 
-# Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` gives
-# each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014).
-# ``Union`` is the "CLK" of other linkage systems: shortest, but the fields share their bits.
+# Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` allots
+# bits to fields by weight, whatever the size of their filters (record-level filters of Durham et al. 2014). ``Union``
+# is the "CLK" of other linkage systems: the shortest, but the fields share their bits.
 
 
 @dataclass(frozen=True)
 class Concatenate:
-    """Fields side by side; the Hamming distance of records is the sum over their fields."""
+    """Concatenates the fields; the Hamming distance between records is the sum over their fields."""
 
     KIND: ClassVar[str] = "concatenate"
 
@@ -36,7 +36,7 @@ class Concatenate:
 
 @dataclass(frozen=True)
 class Union:
-    """Bitwise or of the fields: a bit is one where it is one in any field."""
+    """Bitwise OR of the fields: a bit is one if it is one in any field."""
 
     KIND: ClassVar[str] = "union"
 
@@ -60,7 +60,7 @@ class Sample:
     bits
         Bits per record.
     weights
-        One weight per field, in their order; equal by default. A field that is too small for its share repeats bits.
+        One weight per field, in field order; equal by default. A field that is too small for its share repeats bits.
     """
 
     KIND: ClassVar[str] = "sample"
@@ -101,14 +101,14 @@ class Sample:
         return take_bits(np.hstack(list(filters)), np.concatenate(chosen)[shake_permutation(subkey, self.bits)])
 
 
-# Hardening: steps that make finished record filters harder to read back. (Random hashing is built into StringFilter,
-# salting into SchemaField.) Shuffle and Balance keep the distances and XorFold nearly does, so none of them stops an
-# attack on distances; BitFlip adds noise to those too. No step protects a low-dimensional number.
+# Hardening: steps that make finished record filters harder to decode. (Random hashing is built into StringFilter,
+# salting into SchemaField.) Shuffle and Balance preserve the distances and XorFold nearly does, so none of them stops
+# an attack on distances; BitFlip also adds noise to the distances. No step protects a low-dimensional number.
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Bits in a secret order, the same for every record: hides where a field ends and keeps distances."""
+    """Permutes bits in a secret order, the same for every record: hides field boundaries and preserves distances."""
 
     KIND: ClassVar[str] = "shuffle"
 
@@ -121,7 +121,7 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class XorFold:
-    """The exclusive or of the two halves of a filter: half the size, and patterns of q-grams mix.
+    """Combines the two halves of a filter with XOR, which halves the size and mixes the patterns of q-grams.
 
     >>> XorFold().apply(np.array([[0b11110000, 0b10101010]], dtype=np.uint8), b"", None)
     array([[90]], dtype=uint8)
@@ -142,7 +142,7 @@ class XorFold:
 
 @dataclass(frozen=True)
 class Balance:
-    """Filter and complement in a secret order: every record has equally many ones, and distances double."""
+    """Appends the complement, in a secret order: every record has the same number of ones, and distances double."""
 
     KIND: ClassVar[str] = "balance"
 
@@ -160,7 +160,7 @@ class BitFlip:
     Parameters
     ----------
     epsilon
-        Local differential privacy of **one bit**. Filters that differ in w bits are w times epsilon apart, see
+        Local differential privacy of **one bit**. For filters that differ in w bits, it is w times epsilon; see
         :meth:`record_epsilon`. Encoding a record again spends it again: the mean of many noisy copies is the filter.
     """
 
@@ -175,7 +175,7 @@ class BitFlip:
 
     @property
     def flip_probability(self) -> float:
-        """Probability that a bit is flipped.
+        """The probability that a bit is flipped.
 
         >>> round(BitFlip(epsilon=3.0).flip_probability, 4)
         0.0474

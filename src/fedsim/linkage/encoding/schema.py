@@ -1,4 +1,4 @@
-"""The secret key and the encoding schema of the parties: its dictionary form, and the encoding of a table."""
+"""The parties' secret key and encoding schema: its dictionary form, and the encoding of a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedsim.storage.files import atomic_write, check_private
 from fedsim.storage.key_source import SecretSource, read_secret
 from fedsim.types import Bits, EncodedTable, Integers
 
-# Raise it whenever the same schema and key would give other bits: the fingerprints then differ by themselves.
+# Increment it whenever the same schema and key would produce different bits, so that the fingerprints differ.
 SCHEMA_VERSION = 1
 MAX_FIELDS = 64
 KEY_BYTES = 32
@@ -66,7 +66,7 @@ class Key:
 
     @classmethod
     def read(cls, path: SecretSource | str) -> Key:
-        """Read a key that :meth:`write` stored, or that an environment variable or a key server holds."""
+        """Read a key from a file that :meth:`write` stored, an environment variable or a key server."""
         source = Path(path) if isinstance(path, str) else path
         try:
             content = read_secret(source)
@@ -82,7 +82,7 @@ class Key:
         return key
 
     def write(self, path: Path | str) -> None:
-        """Store the key as hexadecimal digits that only the owner may read; never overwrite a file."""
+        """Store the key as hexadecimal digits in a file that only its owner may read; never overwrite a file."""
         path = Path(path)
         if path.exists():
             message = f"{path} exists and may be the only copy of a key; move it away or choose another name"
@@ -91,10 +91,10 @@ class Key:
             part.write_text(self.secret.hex() + "\n", encoding="ascii")
 
     def derive(self, label: str) -> bytes:
-        """Return the 32-byte subkey of one purpose, by HKDF-SHA256 (RFC 5869).
+        """Derive the 32-byte subkey for one purpose with HKDF-SHA256 (RFC 5869).
 
-        Subkeys of different labels reveal nothing about each other, so what is learnt about the filters of one field
-        does not help with another.
+        Subkeys with different labels reveal nothing about each other, so what an attacker learns about the filters of
+        one field does not help with another.
 
         >>> Key(bytes(32)).derive("pivots of age") == Key(bytes(32)).derive("pivots of size")
         False
@@ -104,7 +104,7 @@ class Key:
 
 @runtime_checkable
 class SchemaElement(Protocol):
-    """An element of a schema, which its kind identifies in text."""
+    """An element of a schema, identified by its kind in files."""
 
     KIND: ClassVar[str]
 
@@ -112,7 +112,7 @@ class SchemaElement(Protocol):
 class FieldEncoding(Protocol):
     """Turns every value of a column into one packed filter of ``bits`` bits.
 
-    An encoding may declare the cells that it reads as ``CELLS``: number, text (the default), date or key.
+    An encoding may declare in ``CELLS`` which cells it reads: number, text (the default), date or key.
     """
 
     KIND: ClassVar[str]
@@ -125,13 +125,13 @@ class FieldEncoding(Protocol):
 
 @runtime_checkable
 class NormalisingEncoding(Protocol):
-    """An encoding of text that knows which texts it cannot tell apart: those of one normal form."""
+    """An encoding of text that cannot distinguish texts with the same normal form."""
 
     def normal_form(self, text: str) -> str: ...
 
 
 def cell_type(encoding: FieldEncoding) -> str:
-    """Return what an encoding reads, a word of :class:`fedsim.cells.CellType`.
+    """Return the cell type that an encoding reads, a value of :class:`fedsim.cells.CellType`.
 
     Parameters
     ----------
@@ -150,26 +150,26 @@ class SaltedEncoding(Protocol):
 
 @runtime_checkable
 class PlaceEncoding(Protocol):
-    """An encoding of places, which reads a second column: the longitude."""
+    """An encoding of places, which also reads a longitude column."""
 
     def encode_place(self, latitude: IdentifierColumn, longitude: IdentifierColumn, subkey: bytes) -> Bits: ...
 
 
 @runtime_checkable
 class FittedEncoding(Protocol):
-    """An encoding that depends on what is frequent in a party's own column; ``encode`` takes the result of ``fit``.
+    """An encoding that depends on frequencies in a party's own column; ``encode`` takes the result of ``fit``.
 
-    The fit of the table that a model is trained on encodes later records, too. It stays with its party.
+    The fit on the training table is also used to encode later records. It never leaves its party.
     """
 
     def fit(self, column: IdentifierColumn) -> dict[str, Any]:
-        """Return what later records are encoded by, in types that JSON has."""
+        """Return what is needed to encode later records, in JSON types."""
         ...
 
 
 @runtime_checkable
 class RankedEncoding(Protocol):
-    """An encoding whose filters are runs of ones, which two integers describe."""
+    """An encoding whose filters are runs of ones, described by two integers."""
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers: ...
 
@@ -180,7 +180,7 @@ class Combination(Protocol):
     KIND: ClassVar[str]
 
     def size(self, sizes: Sequence[int]) -> int:
-        """Return the bits of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
+        """Return the size of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
         ...
 
     def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
@@ -194,7 +194,7 @@ class Hardening(Protocol):
     KIND: ClassVar[str]
 
     def size(self, n_bits: int) -> int:
-        """Return the bits after the step; raise ``SettingError`` if it cannot work on ``n_bits``."""
+        """Return the number of bits after the step; raise ``SettingError`` if ``n_bits`` is not supported."""
         ...
 
     def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
@@ -217,8 +217,8 @@ class SchemaField:
     encoding
         How its values become filters, such as :class:`StringFilter`.
     salt
-        A second column whose value enters every hash of a text. Choose something stable that both parties know without
-        errors, such as a year of birth. Where it differs, the texts no longer match at all; where it is equal, q-gram
+        A second column whose value is part of every hash of a text. Choose something stable that both parties know
+        without errors, such as a year of birth. If it differs, the texts do not match at all; if it is equal, q-gram
         statistics of the complete table no longer help an attacker.
     longitude
         The column of the longitude, if the encoding is a place; ``column`` is then the latitude.
@@ -237,7 +237,7 @@ class SchemaField:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it encodes; a salt is not one of them."""
+        """The encoded columns, without the salt."""
         return (self.column,) if self.longitude is None else (self.column, self.longitude)
 
     def __post_init__(self) -> None:
@@ -251,17 +251,17 @@ class SchemaField:
         if self.salt is not None and not isinstance(self.encoding, SaltedEncoding):
             raise SettingError(f"field {self.column!r} is not text; remove its salt", code="not-salted")
         if isinstance(self.encoding, PlaceEncoding) != (self.longitude is not None):
-            rule = "an encoding of places, and only such an encoding, needs the setting longitude"
+            rule = "encodings of places require the setting longitude, and other encodings do not allow it"
             raise SettingError(f"field {self.column!r}: {rule}", code="bad-longitude", column=self.column)
 
 
-# Elements of a schema as plain dictionaries and back. Whatever is not understood is refused.
+# Convert elements of a schema to plain dictionaries and back. Anything unknown is rejected.
 
 ElementType = TypeVar("ElementType")
 
 
 def element_to_dict(element: Any) -> dict[str, Any]:
-    """Return the kind and the settings of an element, in types that JSON has.
+    """Return the kind and settings of an element, in JSON types.
 
     >>> from fedsim.linkage.encoding.filters import NumericFilter
     >>> element_to_dict(NumericFilter(0, 100, 5))
@@ -281,7 +281,7 @@ def element_to_dict(element: Any) -> dict[str, Any]:
 
 
 def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, described: object, where: str) -> ElementType:
-    """Return the element that :func:`element_to_dict` described; ``where`` names it in errors."""
+    """Return the element described by :func:`element_to_dict`; ``where`` names it in errors."""
     settings = dict(_require(Mapping, described, where))
     kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in kinds:
@@ -326,15 +326,15 @@ def _suggest(word: object, valid: Iterable[str]) -> str:
 
 
 def read_columns(records: Any, names: Sequence[str], table: str) -> dict[str, IdentifierColumn]:
-    """Return these columns of a mapping or a pandas, polars or Arrow table, all of the same length."""
+    """Return the given columns of a mapping or a pandas, polars or Arrow table; their lengths must be equal."""
     columns = records
     if not isinstance(records, Mapping):
         try:
             frame = nw.from_native(records, pass_through=True, eager_only=True)
         except nw.exceptions.DuplicateError:
-            message = f"table {table!r} has two columns of one name; rename one"
+            message = f"table {table!r} has two columns with the same name; rename one"
             raise InputError(message, code="duplicate-column", table=table) from None
-        # Nothing else has names: the cells of a list of records must not be taken for names and shown in an error.
+        # Nothing else has column names: cells of a list of records must not be taken for names and shown in an error.
         if not isinstance(frame, nw.DataFrame):
             message = f"table {table!r} is a {type(records).__name__}; give a dictionary of columns or a data frame"
             raise InputError(message, code="unknown-table-type", table=table)
@@ -357,7 +357,7 @@ def read_columns(records: Any, names: Sequence[str], table: str) -> dict[str, Id
 
 @dataclass(frozen=True)
 class Schema:
-    """How records become filters; every party encodes with the same schema and the same key.
+    """How records are encoded as filters; every party uses the same schema and the same key.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ class Schema:
     combine
         How the filters of the fields become one filter per record.
     hardening
-        Steps that make the filters harder to read back, in order.
+        Steps that make the filters harder to decode, in order.
 
     Examples
     --------
@@ -381,7 +381,7 @@ class Schema:
     hardening: Sequence[Hardening] = ()
 
     def __post_init__(self) -> None:
-        # Tuples, so that equal schemas compare equal and cannot change after their fingerprint was taken.
+        # Tuples, so that equal schemas compare equal and cannot change once their fingerprint is computed.
         object.__setattr__(self, "fields", _check_elements("fields", self.fields, SchemaField, "SchemaField(...)"))
         object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, SchemaElement, "Shuffle()"))
         _check_elements("combine", [self.combine], SchemaElement, "Concatenate()")
@@ -393,7 +393,7 @@ class Schema:
         list(self._sizes())  # raises if the elements do not fit together
         positions = [isinstance(field.encoding, POSITIONS) for field in self.fields]
         if any(positions) and not (all(positions) and isinstance(self.combine, Concatenate) and not self.hardening):
-            rule = "positions are compared with positions only, side by side and without hardening"
+            rule = "positions can only be concatenated with other positions, without hardening"
             message = f"{rule}; encode every field as a filter, or every field as a position"
             raise SettingError(message, code="mixed-schema")
 
@@ -405,14 +405,14 @@ class Schema:
 
     @property
     def metric(self) -> str:
-        """The metric that compares the encoded records, where the job names none."""
+        """The default metric for the encoded records, used if the job sets none."""
         return "position" if isinstance(self.fields[0].encoding, POSITIONS) else "hamming"
 
     @property
     def allows_gaps(self) -> bool:
-        """Whether a record may lack some of its fields, but not all: the filter of a missing field stays empty.
+        """Whether a record may lack some (but not all) of its fields; the filter of a missing field is empty.
 
-        Numbers alone do not allow it: half of a place is not a place.
+        Schemas of numbers alone do not allow it: half of a place is not a place.
         """
         has_text = any(cell_type(field.encoding) == "text" for field in self.fields)
         return has_text and len(self.fields) > 1 and isinstance(self.combine, Concatenate)
@@ -424,9 +424,9 @@ class Schema:
 
     @property
     def record_epsilon(self) -> float | None:
-        """Differential privacy between any two records, all of whose bits may differ; None where no bit is flipped.
+        """Differential privacy between any two records, assuming that all bits differ; None if no bit is flipped.
 
-        A worst case, large at useful flip rates: 1,024 bits at epsilon 2 make 2,048.
+        This worst case is large at useful flip rates: 2,048 for 1,024 bits at epsilon 2.
         """
         for n_bits, step in zip(self._sizes(), self.hardening, strict=False):
             if isinstance(step, BitFlip):
@@ -434,13 +434,13 @@ class Schema:
         return None
 
     def fingerprint(self, key: Key) -> str:
-        """Return 64 hexadecimal digits that identify schema and key and reveal neither."""
+        """Return 64 hexadecimal digits that identify the schema and key without revealing them."""
         return self._subkey(key, "fingerprint").hex()
 
     def fit(self, records: Any, table: str = "primary") -> dict[str, Any]:
-        """Return what encodings learn from a party's own table, in types that JSON has.
+        """Return what encodings learn from a party's own table, in JSON types.
 
-        Pass it to :meth:`encode` for later records. It may contain words of the table: keep it where the table is.
+        Pass it to :meth:`encode` for later records. It may contain words from the table: keep it with the table.
         """
         columns = read_columns(records, self.columns, table)
         fitted = {
@@ -451,7 +451,7 @@ class Schema:
         return {"schema": hashlib.sha256(self._description().encode()).hexdigest(), "fields": fitted}
 
     def _present(self, column: IdentifierColumn) -> IdentifierColumn:
-        """Return the column without missing values, where the schema allows some."""
+        """Return the column without missing values, if the schema allows them."""
         if not self.allows_gaps or (present := column.present()).all():
             return column
         return column.take(np.flatnonzero(present))
@@ -464,7 +464,7 @@ class Schema:
         table: str = "primary",
         fit: Mapping[str, Any] | None = None,
     ) -> EncodedTable:
-        """Encode a table as the coordinator may see it.
+        """Encode a table in a form that the coordinator may see.
 
         Parameters
         ----------
@@ -477,7 +477,7 @@ class Schema:
         table
             Name of the table in error messages.
         fit
-            What :meth:`fit` returned for an earlier table; by default encodings are fitted to these records.
+            The result of :meth:`fit` on an earlier table; by default, encodings are fitted to these records.
         """
         if not isinstance(rng, np.random.Generator | None):
             raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
@@ -498,7 +498,7 @@ class Schema:
     def _encode_field(
         self, field: SchemaField, columns: Mapping[str, IdentifierColumn], subkey: bytes, options: dict[str, Any]
     ) -> Bits:
-        """Return the filters of a field, empty where it is missing and another field may count instead."""
+        """Return the filters of a field; they are empty where it is missing and the schema allows that."""
         column, salt = columns[field.column], columns.get(field.salt or "")
         present = column.present() if self.allows_gaps else None
         rows = None if present is None or present.all() else np.flatnonzero(present)
@@ -517,10 +517,10 @@ class Schema:
         return complete
 
     def ranks(self, records: Any, key: Key, table: str = "primary") -> Integers:
-        """Return first and last rank of every field in turn, shape (records, 2 x fields), for a preview at one party.
+        """Return the first and last rank of each field, shape (records, 2 x fields), for a preview at one party.
 
-        Linked by the metric ``rank-hamming`` they give the Hamming distances of the concatenated filters before
-        hardening. Ranks show the order of the values: they are not an encoding and never leave the party.
+        With the metric ``rank-hamming``, they yield the Hamming distances of the concatenated filters before hardening.
+        Ranks reveal the order of the values: they are not an encoding and must never leave the party.
         """
         columns, ranks = read_columns(records, [field.column for field in self.fields], table), []
         for index, field in enumerate(self.fields):
@@ -531,7 +531,7 @@ class Schema:
         return np.hstack(ranks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema in types that JSON and TOML have, with every setting."""
+        """Return the schema with every setting, in types that JSON and TOML support."""
         fields = [{"column": field.column, "encoding": element_to_dict(field.encoding)} for field in self.fields]
         for described, field in zip(fields, self.fields, strict=True):
             # TOML has no null.
@@ -546,7 +546,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, described: object) -> Schema:
-        """Return the schema that :meth:`to_dict` described; omitted settings get their defaults."""
+        """Return the schema described by :meth:`to_dict`; omitted settings get their defaults."""
         settings = _require(Mapping, described, "schema")
         _check_keys(settings, ("version", "fields", "combine", "hardening"), ("version", "fields"), "schema")
         if settings["version"] != SCHEMA_VERSION:
@@ -566,7 +566,7 @@ class Schema:
         )
 
     def _sizes(self) -> Iterator[int]:
-        """Bits per record after combining, then after every hardening step."""
+        """Yield the bits per record after combining, then after every hardening step."""
         n_bits = self.combine.size([field.encoding.bits for field in self.fields])
         yield n_bits
         for step in self.hardening:
@@ -577,14 +577,14 @@ class Schema:
         if not isinstance(key, Key):
             message = f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)"
             raise SettingError(message, code="bad-key")
-        # The complete schema enters every subkey: filters of two projects cannot be joined, even under one key.
+        # Every subkey depends on the complete schema: filters of two projects cannot be joined, even with the same key.
         return key.derive(f"{purpose} of {self._description()}")
 
     def _description(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     def _fitted_fields(self, fit: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return the fit of each field that has one; a fit of another schema is refused."""
+        """Return the fit of each field that has one; a fit of another schema is rejected."""
         if fit is None:
             return {}
         fields = fit.get("fields")

@@ -1,4 +1,4 @@
-"""Keyed bit filters of names and titles, in which rare words set more ones than frequent words."""
+"""Keyed bit filters for names and titles, in which rare words set more ones than frequent words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,25 +28,25 @@ from fedsim.validation import (
     validate_integer,
 )
 
-# A word of more letters sets about as many ones as one of this many. Otherwise "Gesellschaft", though frequent, would
-# outweigh a rare name of six letters; of 3 to 8 letters this many found most company names, titles and people.
+# A longer word sets about as many ones as a word of this many letters. Otherwise "Gesellschaft", though frequent, would
+# outweigh a rare name of six letters; of 3 to 8 letters, this value found the most company names, titles and people.
 FULL_LETTERS = 5
-# A list of common words stands for this many texts, in which by Zipf's law the word of rank r is in one of r + 1.
+# A list of common words represents this many texts; by Zipf's law, one in r + 1 of them contains the word of rank r.
 LISTED_TEXTS = 10_000
-MAX_COMMON_WORDS = LISTED_TEXTS // 2 - 1  # the last of more words would count as a word of one text
+MAX_COMMON_WORDS = LISTED_TEXTS // 2 - 1  # with more words, the last would count as a word of one text
 MAX_FILL = 0.5  # of the bits of a filter; beyond it filters of long texts resemble everything
 
 
 @dataclass(frozen=True)
 class WordFilter:
-    """Filters of names and titles: the q-grams of each word, with as many ones as the word is rare.
+    """Filters for names and titles: the q-grams of each word, with more ones for rarer words.
 
-    A word of one record sets ``hashes`` ones per q-gram, a word of all records one. Every party counts the words of its
-    own column, so nothing about the counts leaves it; a word that resembles a much more frequent one counts as a
-    misspelling of it. Word order and punctuation do not matter. Compare such filters by Dice: by Hamming distance, a
-    long text is far from every other.
+    A word that occurs in one record sets ``hashes`` ones per q-gram, a word that occurs in all records only one. Every
+    party counts the words of its own column, so the counts never leave it; a word that resembles a much more frequent
+    one counts as a misspelling of it. Word order and punctuation do not matter. Compare such filters with Dice: by
+    Hamming distance, a long text is far from every other text.
 
-    The number of ones shows how rare the words of a record are, and how many they are.
+    The number of ones reveals how many words a record has and how rare they are.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class WordFilter:
         Common words that the parties agree on, most frequent first, instead of counting their own: weights follow
         Zipf's law, and all other words count as rare.
     casefold, strip_accents, legal_forms, abbreviations, drop_legal_forms
-        How a text becomes words, see :class:`fedsim.linkage.words.WordRules`.
+        How a text is split into words; see :class:`fedsim.linkage.words.WordRules`.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class WordFilter:
 
     @cached_property
     def rules(self) -> WordRules:
-        """How a text becomes words."""
+        """How a text is split into words."""
         return WordRules(
             casefold=self.casefold,
             strip_accents=self.strip_accents,
@@ -114,15 +114,15 @@ class WordFilter:
         )
 
     def fit(self, column: IdentifierColumn) -> dict[str, Any]:
-        """Count the words of a party's column, in types that JSON has.
+        """Return the word counts of a party's column, in JSON types.
 
-        Words of one text are left out: words that were not counted weigh the same. With ``common_words`` there is
-        nothing to count.
+        Words that occur in one text are left out, because unlisted words have the same weight. With ``common_words``
+        there is nothing to count.
         """
         return self._count_words(self._tabulate(column))
 
     def encode(self, column: IdentifierColumn, subkey: bytes, fit: Mapping[str, Any] | None = None) -> Bits:
-        """Return one packed filter per text; words weigh as in the column that ``fit`` counted, by default this one."""
+        """Return one packed filter per text; word weights come from ``fit``, or from this column by default."""
         return self._encode(column, [""], np.zeros(len(column), np.int64), subkey, fit)
 
     def encode_salted(
@@ -137,13 +137,13 @@ class WordFilter:
         return self._encode(column, list(number), salts, subkey, fit)
 
     def ones_per_gram(self, words: Sequence[str], fit: Mapping[str, Any]) -> Integers:
-        """Return how many ones each q-gram of a word sets, at least one."""
+        """Return how many ones each q-gram of a word sets; at least one."""
         lengths = np.fromiter(map(len, words), np.float64, len(words))
         shares = self._weights(fit).of(words) * np.minimum(1.0, FULL_LETTERS / np.maximum(1, lengths))
         return np.maximum(1, np.rint(self.hashes * shares)).astype(np.int64)
 
     def normal_form(self, text: str) -> str:
-        """Return a text that is equal wherever the filters are: the distinct words in alphabetical order.
+        """Return a normal form that is equal for all texts with equal filters: the distinct words, sorted.
 
         >>> WordFilter().normal_form("Marine, BELGOR")
         'belgor marine'
@@ -200,7 +200,7 @@ class WordFilter:
         subkey: bytes,
         fit: Mapping[str, Any] | None,
     ) -> Bits:
-        """Return for every text the union of the filters of its words; a word has one filter for every salt."""
+        """Return the union of the word filters of every text; a word has a different filter for every salt."""
         table = self._tabulate(column)
         ones = self.ones_per_gram(table.vocabulary, self._count_words(table) if fit is None else fit)
         salted = np.repeat(salt_of, np.diff(table.starts)) * len(table.vocabulary) + table.words
@@ -219,8 +219,8 @@ class WordFilter:
     def _word_filters(self, words: Sequence[str], prefixes: Sequence[str], ones: Integers, subkey: bytes) -> Bits:
         """Return one packed filter per word.
 
-        A gram sets the first positions of its keyed stream. The word with the most ones therefore contains what other
-        words set for the same gram, and two texts share as many of its ones as the lesser of their weights allows.
+        A gram sets the first positions of its keyed stream. A word with more ones therefore includes the positions that
+        other words set for the same gram, and two texts share as many of its ones as the smaller weight allows.
         """
         grams_of = StringFilter(q=self.q).grams  # the same marks at the ends
         number: dict[str, int] = {}
@@ -245,22 +245,23 @@ class WordFilter:
 
 
 def _unions(word_filters: Bits, words: Integers, starts: Integers) -> Bits:
-    """Return for every text the bits that are ones in any of its words."""
+    """Return, for every text, the bits that are ones in any of its words."""
     wide = word_filters.view(np.uint64) if word_filters.shape[1] % 8 == 0 else word_filters  # faster by the word
     return np.bitwise_or.reduceat(wide[words], starts[:-1], axis=0).view(np.uint8)
 
 
 def choose_word_filter(texts: Sequence[str], start: WordFilter | None = None) -> WordFilter:
-    """Return ``start``, or a filter of twice the bits and as many hashes as leave nineteen of twenty texts half empty.
+    """Return ``start``, or a larger filter in which at most half of the bits are ones for 95 % of the texts.
 
-    A text of thousands of letters fills any filter.
+    The larger filter has twice the bits, and fewer hashes if needed. The longest texts do not count, because a text of
+    thousands of letters fills any filter.
 
     Parameters
     ----------
     texts
         A column, or a sample of it; texts may be missing.
     start
-        The settings for short texts.
+        The filter for short texts.
 
     Examples
     --------

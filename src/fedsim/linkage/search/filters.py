@@ -23,9 +23,9 @@ QUERIES_PER_CELL_TILE = 256
 SAMPLED_QUERIES = 200
 SAMPLED_CANDIDATES = 8192
 
-# The popcount kernel. A lane holds one 64-bit word of a query; the word of a candidate is spread over all lanes, and
-# xor, popcount and add give the distances of a group of queries at once. The Dice distance of two filters is their
-# Hamming distance divided by the ones of both, so one kernel serves both metrics.
+# The popcount kernel. A lane holds one 64-bit word of a query; the word of a candidate is broadcast to all lanes, and
+# xor, popcount and add compute the distances of a group of queries at once. The Dice distance between two filters is
+# their Hamming distance divided by the ones of both, so one kernel serves both metrics.
 
 
 class BitGroup(NamedTuple):
@@ -42,7 +42,7 @@ def count_ones(words: Words) -> Integers:
 
 @intrinsic
 def bits_within(typing_context: Any, group: Any, candidates: Any, row: Any, limit: Any, size: Any) -> Any:
-    """Compute the Hamming distances of one candidate to all lanes; true if any is within its limit."""
+    """Compute the Hamming distances from one candidate to all lanes; return true if any is within its limit."""
     signature = types.boolean(group, candidates, types.int64, limit, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -116,9 +116,9 @@ class BitKernel:
 def rank_distances(left: RankRuns, right: RankRuns) -> Floats:
     """Return the Hamming distances of FEDERAL numeric filters from their ranks.
 
-    With its pivots sorted, the FEDERAL filter of a number is one run of ones, ``[low, high)``. So the Hamming distance
-    of two filters is ``|A| + |B| - 2 * overlap``, and two integers per field replace a filter of any size. This is for
-    simulations and previews, where one process holds the pivots.
+    With sorted pivots, the FEDERAL filter of a number is one run of ones, ``[low, high)``. The Hamming distance between
+    two filters is therefore ``|A| + |B| - 2 * overlap``, and two integers per field replace a filter of any size. This
+    is for simulations and previews, where one process holds the pivots.
     """
     distances = np.zeros((len(left), len(right)))
     columns = right.T.copy()  # contiguous, so that the inner loop runs in vector registers
@@ -133,14 +133,14 @@ def rank_distances(left: RankRuns, right: RankRuns) -> Floats:
 
 
 # The search by the triangle inequality, for data of low intrinsic dimension. Some candidates serve as centres; every
-# other belongs to its nearest centre and is sorted by its distance to it. A query that knows its distance to a centre
-# needs from that cell only the ring of candidates whose own distance to the centre differs by at most its current K-th
-# distance. On filters of places this leaves about 2 % of all pairs, on filters of names nearly all, so a sample decides
-# whether it pays off (see ``share_evaluated``).
+# candidate belongs to its nearest centre and is sorted by its distance to it. Given its distance to a centre, a query
+# needs only the ring of candidates in that cell whose distance to the centre differs by at most the query's current
+# K-th distance. This leaves about 2 % of all pairs for filters of places, but nearly all for filters of names, so a
+# sample decides whether it pays off (see ``share_evaluated``).
 
 
 class CandidateCells(NamedTuple):
-    """Candidates by cell, inside a cell by distance to its centre."""
+    """Candidates sorted by cell and, within a cell, by distance to its centre."""
 
     centres: Words
     begins: Integers
@@ -150,7 +150,7 @@ class CandidateCells(NamedTuple):
 
 
 class CellSearch:
-    """Search of filters by rings around centres."""
+    """Search filters by rings around centres."""
 
     def __init__(self, queries: Words, candidates: Words) -> None:
         self.queries, self.n_candidates = queries, len(candidates)
@@ -188,7 +188,7 @@ class CellSearch:
 
 
 def share_evaluated(queries: Words, candidates: Words, k: int) -> float:
-    """Estimate from a sample of both sides which share of all pairs the rings leave."""
+    """Estimate from a sample of both sides the share of all pairs that the rings leave."""
     some = [
         table[np.unique(np.linspace(0, len(table) - 1, most).astype(np.int64))]
         for table, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))

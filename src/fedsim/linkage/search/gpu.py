@@ -1,10 +1,10 @@
-"""The exact searches on CUDA devices; the only linkage module that imports torch.
+"""Exact searches on CUDA devices; the only linkage module that imports torch.
 
 The kernels in ``gpu.cu`` compute distances without ever storing them: every query has a list with room for a few times
-K entries and a limit, the K-th best entry so far. A range of candidates is compared, what beats the limit is appended,
-and the list is cut to K, which lowers the limit. Candidates are visited in random order, so a range that is a multiple
-of what was seen before appends about that multiple of K entries, whatever the order of the table. Should a list
-overflow nevertheless, its new entries are dropped and the range is compared in smaller parts.
+K entries and a limit, the K-th best entry so far. A range of candidates is compared, entries that beat the limit are
+appended, and the list is cut to K, which lowers the limit. Candidates are visited in random order, so a range that is a
+multiple of those seen before appends about that multiple of K entries, whatever the order of the table. If a list still
+overflows, its new entries are dropped and the range is compared in smaller parts.
 
 Letters: T queries of a tile, n candidates of a part.
 """
@@ -83,7 +83,7 @@ class Kernel:
 
 
 def list_room(k: int) -> int:
-    """Return the number of entries of a list: a power of two, for what a range is expected to add and for a STEP."""
+    """Return the capacity of a list: a power of two with room for what a range is expected to add and for a STEP."""
     return 1 << (int(max(GROWTH * _expected(k), k + STEP)) - 1).bit_length()
 
 
@@ -127,7 +127,7 @@ class Lists:
         return max(STEP, int(self.seen * growth) // STEP * STEP) if self.seen else self.room // STEP * STEP
 
     def copy_best(self, partner: Integers, distance: Floats) -> None:
-        """Write the K best to arrays in the memory of the host."""
+        """Write the K best to arrays in host memory."""
         for found, out in ((self.row, partner), (self.distance, distance)):
             values = found[: self.n_queries, : self.k]
             host = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.is_cuda)  # copied at full speed
@@ -136,14 +136,14 @@ class Lists:
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates in the memory of a device, in random order."""
+    """Candidates in device memory, in random order."""
 
     n: int
     tensors: tuple[Tensor, ...]
 
 
 class DeviceTable(Protocol):
-    """Queries and candidates of one metric, and how to bring them to a device and compare them there."""
+    """The queries and candidates of one metric, and how to copy them to a device and compare them there."""
 
     n_candidates: int
     bytes_per_candidate: int
@@ -158,7 +158,7 @@ class DeviceTable(Protocol):
 
 
 class DeviceSearch:
-    """Search all candidates, range by range, on every device; a table too large for its memory is sent in parts."""
+    """Search all candidates, range by range, on every device; a table too large for device memory is sent in parts."""
 
     def __init__(self, table: DeviceTable, chosen: Sequence[torch.device] | None = None) -> None:
         chosen = devices() if chosen is None else chosen
@@ -221,7 +221,7 @@ class DeviceSearch:
 
 
 def candidates_fitting(device: torch.device, bytes_per_candidate: int) -> int:
-    """Return how many candidates to hold on a device at once: copies made while loading and lists need space, too."""
+    """Return how many candidates to hold on a device at once, leaving room for lists and for copies during loading."""
     return int(torch.cuda.mem_get_info(device)[0] // (6 * bytes_per_candidate))
 
 
@@ -284,7 +284,7 @@ def count_ones(words: Tensor) -> Tensor:
 
 
 def pack_filters(words: Tensor, rows: int) -> Tensor:
-    """Return filters as the kernel copies them: slabs of 128 bytes of ``rows`` filters together, swizzled.
+    """Return filters in the layout that the kernel copies: swizzled slabs of 128 bytes for ``rows`` filters at a time.
 
     Chunk c of 16 bytes of row r is stored as chunk ``c ^ (r % 8)``, so that the tensor cores read shared memory without
     conflicts.
@@ -332,11 +332,11 @@ class TextTable:
         self.queries, self.candidates, self.characters = texts
         self.normalised, self.n_candidates = normalised, len(candidates)
         self.bytes_per_candidate = 12 + 4 * (4 + len(self.candidates.chars) // self.n_candidates)
-        # Words of 32 bits per query: a power of two, because every number is another kernel.
+        # Words of 32 bits per query: a power of two, because every number needs a separate kernel.
         self.words = 1 << np.ceil(np.log2(np.maximum(self.queries.lengths / 32, 1))).astype(np.int64)
 
     def tiles(self) -> list[Integers]:
-        """Return queries of the same number of words, ordered by length: a warp skips a length that none can match."""
+        """Return queries with the same number of words, by length: a warp skips a length that none can match."""
         order = np.lexsort((self.queries.lengths, self.words))
         tiles = []
         for words in np.unique(self.words):
@@ -378,14 +378,14 @@ class TextTable:
 
 
 def _tiles(rows: Integers, n_candidates: int, most: int = MAX_QUERIES) -> list[Integers]:
-    """Return rows in parts of a second's work, at least one for every device."""
+    """Split rows into parts of about one second of work each, at least one per device."""
     share = -(-len(rows) // max(1, len(devices())))
     size = min(share, max(QUERY_PADDING, min(most, PAIRS_PER_TILE // n_candidates)))
     return [rows[first : first + size] for first in range(0, len(rows), size)]
 
 
 def _take_texts(chars: Any, starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the characters of some texts, the place of each in its text, and the position of the text."""
+    """Return the characters of some texts, the place of each in its text, and the index of the text."""
     owners = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
     places = torch.arange(len(owners), device=lengths.device) - (lengths.cumsum(0) - lengths)[owners]
     everything = torch.from_numpy(chars.view(np.int32)).to(lengths.device)

@@ -1,9 +1,9 @@
 """Exact K nearest texts by their weighted q-grams: an inverted index in blocks of candidates.
 
 A text is a vector of integer weights, one per q-gram of its words. Scores are sums of integers, so they do not depend
-on the order of summation, and every search gives the same distances and ties. Candidates are sorted by the size of
-their vector and cut into blocks. For a block and a query the scores of all candidates are accumulated gram by gram in
-an array that fits the first-level cache; then only scores that can still reach the K best are looked at. Frequent grams
+on the order of summation, and every search returns the same distances and ties. Candidates are sorted by the size of
+their vector and cut into blocks. For a block and a query, the scores of all candidates are accumulated gram by gram in
+an array that fits the first-level cache; then only scores that can still reach the K best are examined. Frequent grams
 are stored as dense rows, one weight per candidate, which vector instructions add up; rare ones as lists of candidates.
 
 Letters: n candidates, G grams, b blocks of B candidates, D dense grams.
@@ -37,9 +37,9 @@ _PAD = 0x110000  # marks both ends of a word; no character has this number
 
 
 class GramTexts:
-    """Texts, and the complete column from which they were taken: its words and grams decide the weights.
+    """Texts, and the complete column from which they were taken: its words and grams determine the weights.
 
-    Searches take parts of a table (chunks of candidates, distinct queries); the weights must not depend on the part.
+    Searches work on parts of a table (chunks of candidates, distinct queries); weights must not depend on the part.
     """
 
     def __init__(self, texts: list[str], rules: WordRules, column: GramTexts | None = None) -> None:
@@ -62,7 +62,7 @@ class GramTexts:
 
     @cached_property
     def gram_counts(self) -> dict[int, tuple[NDArray[np.uint64], Integers]]:
-        """Grams and the number of texts that contain each, by q; filled by :func:`inverse_frequencies`."""
+        """The grams and the number of texts that contain each, by q; filled by :func:`inverse_frequencies`."""
         return {}
 
 
@@ -70,7 +70,7 @@ class GramVectors(NamedTuple):
     """The weighted grams of many texts."""
 
     keys: NDArray[np.uint64]  # (G,): the characters of each gram, ascending
-    factors: Integers  # (G,): what the weights of each gram are multiplied with
+    factors: Integers  # (G,): by which the weights of each gram are multiplied
     starts: Integers  # text i has the entries from starts[i] to starts[i + 1]
     grams: Integers  # positions in keys
     weights: Integers
@@ -80,7 +80,7 @@ Vectorise = Callable[[GramTexts, GramTexts], GramVectors]  # of texts, with the 
 
 
 def count_grams(table: WordTable, q: int, word_weight: Integers) -> GramVectors:
-    """Return for every text its distinct grams, each with the sum of the weights of the words it occurs in.
+    """Return the distinct grams of every text, each with the summed weights of the words it occurs in.
 
     >>> vectors = count_grams(tabulate_words(["aa b"], WordRules()), 2, np.array([5, 1]))
     >>> vectors.weights.tolist()  # aa, a_, b_, _a, _b
@@ -96,7 +96,7 @@ def count_grams(table: WordTable, q: int, word_weight: Integers) -> GramVectors:
 
 
 def word_weighted_grams(q: int) -> Vectorise:
-    """Return vectors in which a gram weighs as much as its word is rare in the column, in hundredths, at least one."""
+    """Return vectors that weight grams by the rarity of their words in the column, in hundredths, at least one."""
 
     def vectorise(texts: GramTexts, column: GramTexts) -> GramVectors:
         share = column.word_weights.of(texts.table.vocabulary)
@@ -125,7 +125,7 @@ def _plain_grams(texts: GramTexts, q: int) -> GramVectors:
 
 
 def _document_frequencies(column: GramTexts, q: int) -> tuple[NDArray[np.uint64], Integers]:
-    """Return the grams of a column and in how many of its texts each occurs; counted once per column."""
+    """Return the grams of a column and the number of texts in which each occurs; counted once per column."""
     if q not in column.gram_counts:
         vectors = _plain_grams(column, q)
         column.gram_counts[q] = vectors.keys, np.bincount(vectors.grams, minlength=len(vectors.keys))
@@ -195,7 +195,7 @@ def build_index(vectors: GramVectors, sizes: Integers) -> GramIndex:
     n_grams, n_entries = len(vectors.keys), len(vectors.grams)
     order = np.argsort(sizes, kind="stable")
     bits = BLOCK_BITS[0]
-    # Every block has a pointer per gram; wider blocks for more grams keep the pointers from outgrowing the lists.
+    # Every block has one pointer per gram; wider blocks for more grams keep the pointers from outgrowing the lists.
     while bits < BLOCK_BITS[1] and (len(order) >> bits) * n_grams > max(n_entries, 2**20):
         bits += 1
     n_blocks = -(-len(order) // (1 << bits))
@@ -246,12 +246,12 @@ def _fill_index(text_starts: Integers, grams: Integers, weights: Integers, index
                     free[gram] += 1
 
 
-# Two ways to compare vectors. Sizes and common weights are integers, and so every operation below rounds at most once.
+# Two ways to compare vectors. Sizes and common weights are integers, so every operation below rounds at most once.
 
 
 @njit(nogil=True, cache=True, inline="always")
 def gram_distance(common: int, here: int, there: int, product: bool) -> float:
-    """Return the distance of vectors of two sizes from their common weight: one minus Dice, or one minus cosine."""
+    """Return the distance between vectors from their sizes and common weight: one minus Dice, or one minus cosine."""
     if here == 0 or there == 0:
         return 0.0 if here == there else 1.0
     if product:
@@ -286,7 +286,7 @@ class GramSearch:
     queries, candidates
         The texts of both sides. All weights come from the complete column of the candidates.
     vectorise
-        How texts become vectors.
+        How texts are converted to vectors.
     product
         Whether the common weight of two vectors is their inner product (cosine), or the sum of the lower weights of
         each gram (Dice).
@@ -318,7 +318,7 @@ class GramSearch:
         return starts, text_of[order], self.vectors.weights[order]
 
     def tiles(self) -> list[Integers]:
-        """Return queries of similar sizes, whose partners are in the same blocks."""
+        """Group queries of similar size, whose partners are in the same blocks."""
         self.index  # noqa: B018 - built once, before threads ask for it
         return split_rows(np.argsort(self.queries.sizes, kind="stable"), QUERIES_PER_TILE)
 
@@ -335,7 +335,7 @@ class GramSearch:
 
     def _largest_score(self, tile: Integers) -> int:
         largest = int(self.queries.sizes[tile].max())
-        # The inner product is at most the product of the lengths (Cauchy-Schwarz); one more for the rounding.
+        # The inner product is at most the product of the norms (Cauchy-Schwarz); one more for rounding.
         return int(np.sqrt(float(largest)) * np.sqrt(float(self.sizes.max())) * 1.001) + 1 if self.product else largest
 
     def block(self, tile: Integers) -> Floats:
@@ -427,7 +427,7 @@ def _offer_scores(  # noqa: PLR0913, PLR0917
     nearest: Floats,
     found: Integers,
 ) -> None:
-    """Put candidates of a block that are near enough into the heap."""
+    """Add candidates of a block that are near enough to the heap."""
     least = _least_common(nearest[0], here, sizes[0], product)
     for chunk in range(0, len(rows), CHUNK):
         if _largest(scores, chunk, chunk + CHUNK) < least:

@@ -1,8 +1,8 @@
-"""Exact K nearest strings by the Jaro-Winkler distance, by a bit-parallel comparison of pairs.
+"""Exact K nearest strings by Jaro-Winkler distance, using a bit-parallel comparison of pairs.
 
 The characters of a candidate are matched one by one with the first free equal character of the query within a window;
 for queries of up to 64 characters the window, the free places and the equal places are bits of one word. Most pairs are
-never compared: the letters that two strings do not have in common limit their similarity.
+never compared, because the letters that two strings do not share limit their similarity.
 
 Letters: n candidates, A characters of the candidates' alphabet, T queries of a tile.
 """
@@ -42,7 +42,7 @@ class JaroSearch:
         present = np.zeros(sys.maxunicode + 1, bool)
         present[there.chars] = True
         self.alphabet_size = int(present.sum())
-        # Characters of the queries alone are equal to none of a candidate's.
+        # Characters that occur only in queries match no character of a candidate.
         number_of = np.where(present, np.cumsum(present) - 1, self.alphabet_size).astype(np.uint32)
         self.queries, self.candidates = (
             JaroTexts(number_of[texts.chars], texts.starts, _letters(texts.chars, texts.starts))
@@ -51,7 +51,7 @@ class JaroSearch:
         self.query_lengths, self.lengths = here.lengths, there.lengths
 
     def tiles(self) -> list[Integers]:
-        """Return queries of similar lengths, whose partners are among the same candidates."""
+        """Group queries of similar length, whose partners are among the same candidates."""
         return split_rows(np.argsort(self.query_lengths, kind="stable"), QUERIES_PER_TILE)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
@@ -70,7 +70,7 @@ class JaroSearch:
         return distance
 
     def _equal(self, tile: Integers) -> NDArray[np.uint64]:
-        """Return which of the first 64 characters of each query are which, (T, A)."""
+        """Return a bit mask of where each character occurs among the first 64 of each query, (T, A)."""
         equal = np.zeros((len(tile), self.alphabet_size + 1), np.uint64)
         _fill_equal(self.queries.chars, self.queries.starts, tile, equal)
         return equal
@@ -78,7 +78,7 @@ class JaroSearch:
 
 @njit(nogil=True, cache=True)
 def _letters(chars: NDArray[np.uint32], starts: Integers) -> NDArray[np.uint64]:
-    """Return for every string which of 32 kinds of letter it contains (low half), and which of them twice."""
+    """Return, for every string, which of 32 kinds of letter it contains (low half), and which of them twice."""
     letters = np.zeros(len(starts) - 1, np.uint64)
     for text in range(len(letters)):
         for place in range(starts[text], starts[text + 1]):

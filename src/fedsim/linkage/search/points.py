@@ -16,10 +16,10 @@ from fedsim.linkage.search.runner import Search, distinct_records, row_tiles, sp
 from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Floats32, Integers
 
-# The k-d tree. scipy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
-# Here equal points become one node, one neighbour more than needed is fetched, distances are computed again with the
-# formula of the metric and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the
-# complete ball up to the K-th distance is fetched. So the answer is exact for grids and duplicates too.
+# The k-d tree. SciPy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
+# Here equal points become one node, one neighbour more than needed is fetched, distances are recomputed with the
+# metric's formula and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the complete
+# ball up to the K-th distance is fetched. The result is therefore exact for grids and duplicates, too.
 
 QUERIES_PER_TREE_TILE = 2048
 QUERIES_PER_OTHER_TILE = 16_384
@@ -59,9 +59,9 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
 
 
 class TreeSearch:
-    """Search by k-d tree in ``place(points)``, where distances grow with those of the metric up to ``rounding``.
+    """Search by k-d tree in ``place(points)``, where distances grow with the metric's distances up to ``rounding``.
 
-    ``nearest`` starts a search that is faster than the tree; the tree is then needed for ties at the boundary only.
+    ``nearest`` starts a search that is faster than the tree; the tree is then needed only for ties at the boundary.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ def _rank(
 
 @njit(nogil=True, cache=True)
 def _in_order(exact: Floats, found: Integers, begins: Integers, query: int, k: int) -> bool:
-    """Return true in the common case: one record at each of the first K nodes, and no ties among them and the next."""
+    """Return true in the common case: one record at each of the first K nodes, and no ties up to the next node."""
     for place in range(k):
         alone = begins[found[query, place] + 1] - begins[found[query, place]] == 1
         nearer = place + 1 >= exact.shape[1] or exact[query, place] < exact[query, place + 1]
@@ -190,9 +190,9 @@ def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers
 
 
 # Many dimensions: a float32 matrix product selects, float64 decides. Coordinates are centred and scaled to one before
-# they become float32 (raw GPS in float32 is wrong in the sixth digit). ``|x|^2 + |y|^2 - 2xy`` then misses the true
-# square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that this error could hide is computed again from
-# the original float64 coordinates.
+# they become float32 (raw GPS in float32 is wrong in the sixth digit). ``|x|^2 + |y|^2 - 2xy`` then deviates from the
+# true square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that this error could hide is recomputed
+# from the original float64 coordinates.
 
 QUERIES_PER_FLAT_TILE = 128
 CANDIDATES_PER_BLOCK = 4096
@@ -244,7 +244,7 @@ def _rerank_block(  # noqa: PLR0913, PLR0917 - numba passes arrays cheaply, tupl
     partner: Integers,
     distance: Floats,
 ) -> None:
-    """Compute every candidate again whose rough square may be below the K-th, and insert it if it is near enough."""
+    """Recompute every candidate whose approximate square may be below the K-th, and insert it if it is near enough."""
     k = partner.shape[1]
     for query in range(rough.shape[0]):
         worst = distance[query, k - 1] / scale

@@ -41,7 +41,7 @@ def split_rows(rows: Integers, size: int) -> list[Integers]:
 
 
 def distinct_records(records: Records) -> tuple[Integers, Integers]:
-    """Return the row of the first record of every kind, and the kind of every record: equal records are searched once.
+    """Return the first row of every distinct record, and the distinct record of every row, to search each only once.
 
     >>> first, kind = distinct_records(["b", "a", "b"])
     >>> first.tolist(), kind.tolist()
@@ -59,7 +59,7 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
         table = table + 0.0  # -0.0 equals 0.0
     bytes_of_row = table.view(np.uint8).reshape(len(table), -1)
     _, first, kind = np.unique(_row_hashes(bytes_of_row), return_index=True, return_inverse=True)
-    if (table[first][kind] != table).any():  # two kinds of record share a hash: compare the rows instead
+    if (table[first][kind] != table).any():  # hash collision: compare the rows instead
         complete_rows = bytes_of_row.view(np.dtype((np.void, bytes_of_row.shape[1]))).ravel()
         _, first, kind = np.unique(complete_rows, return_index=True, return_inverse=True)
     return first, kind
@@ -97,7 +97,7 @@ def count_records(records: Records) -> int:
 
 
 class Search(Protocol):
-    """A search that finds the K nearest candidates of a tile of queries, exactly; ties go to the lower row."""
+    """An exact search for the K nearest candidates of a tile of queries; ties go to the lower row."""
 
     def tiles(self) -> list[Integers]: ...
 
@@ -106,7 +106,7 @@ class Search(Protocol):
 
 @runtime_checkable
 class ReusableSearch(Search, Protocol):
-    """A search that keeps what it computed of the candidates when it is given other queries."""
+    """A search that reuses what it computed about the candidates for other queries."""
 
     def with_queries(self, queries: Records) -> Self: ...
 
@@ -114,7 +114,7 @@ class ReusableSearch(Search, Protocol):
 def run_search(
     search: Search, n_queries: int, k: int, threads: int | None = None, progress: SearchProgress | None = None
 ) -> tuple[Integers, Floats]:
-    """Return partners and distances of all queries, each row in the order (distance, candidate row)."""
+    """Return the partners and distances of all queries, each row ordered by (distance, candidate row)."""
     tiles = search.tiles()
     if len(tiles) == 1 and (tiles[0] == np.arange(n_queries)).all():
         best = search.best(tiles[0], k)
@@ -148,7 +148,7 @@ BlocksFactory = Callable[[Records, Records], DistanceBlocks]
 
 
 class BlockSearch:
-    """The search that every metric gets for free: blocks of plain distances, chunk by chunk of the candidates."""
+    """The default search of every metric: blocks of plain distances, one chunk of candidates at a time."""
 
     def __init__(self, queries: Records, candidates: Records, blocks_of: BlocksFactory) -> None:
         self.n_queries, n_candidates = count_records(queries), count_records(candidates)

@@ -2,7 +2,7 @@
 
 A *lane* holds one query. A kernel walks once over all candidates and compares each with every lane of its group at the
 same time, so a candidate is read once for 32 to 128 queries. numba has no vector type, so the building blocks are
-written in LLVM's language; LLVM maps them to AVX-512, AVX2 or NEON.
+written in LLVM IR; LLVM maps them to AVX-512, AVX2 or NEON.
 
 Letters: L lanes of one group, S distinct sizes of candidates (1 where the denominator is 1), C capacity of a buffer,
 H bins.
@@ -37,7 +37,7 @@ def lane_count(bits: int) -> int:
 
 
 class Lanes:
-    """Writes vector instructions for lanes of ``bits`` bits at the builder's position."""
+    """Emits vector instructions for lanes of ``bits`` bits at the builder's position."""
 
     def __init__(self, context: Any, builder: Any, bits: int) -> None:
         self.context, self.builder, self.bits = context, builder, bits
@@ -130,7 +130,7 @@ MAX_BINS = 2048
 
 
 class KeyLayout(NamedTuple):
-    """How a fraction and a row number share 63 bits, how values fall into bins, and how many partners are wanted."""
+    """How a fraction and a row number share 63 bits, how values map to bins, and how many partners are needed."""
 
     k: int
     shift: int
@@ -196,8 +196,8 @@ def clear_buffers(buffers: Buffers) -> None:
     limit[:] = np.iinfo(limit.dtype).max
 
 
-# The functions below take arrays one by one: numba counts references whenever a tuple of arrays is passed on, which
-# costs more than the work itself.
+# The functions below take arrays one by one: numba counts references whenever a tuple of arrays is passed, which costs
+# more than the work itself.
 
 
 @njit(nogil=True, cache=True)
@@ -212,7 +212,7 @@ def offer_lanes(  # noqa: PLR0913, PLR0917
     size: int,
     row: int,
 ) -> None:
-    """Put a candidate into the buffer of every lane in whose limit it is."""
+    """Add a candidate to the buffer of every lane whose limit it meets."""
     for lane in range(len(keys)):
         if distance[lane] > limit[size, lane]:
             continue
@@ -245,7 +245,7 @@ def _count_value(counters: Integers, histogram: Integers32, layout: KeyLayout, l
 
 @njit(nogil=True, cache=True)
 def _lower_limit(counters: Integers, denominator: Integers, limit: AnyArray, layout: KeyLayout, lane: int) -> None:
-    """Set the limits of a lane to the cut; with many sizes, only when that is worth rewriting them all."""
+    """Set the limits of a lane to the cut; with many sizes, only when rewriting all limits is worth it."""
     end = (counters[lane, CUT] + 1 - layout.first_wins) << layout.bin_shift
     lowest = (end * denominator[0, lane] - 1) >> layout.shift
     if limit.shape[0] > 1 and limit[0, lane] - lowest <= limit[0, lane] >> 4:
@@ -257,7 +257,7 @@ def _lower_limit(counters: Integers, denominator: Integers, limit: AnyArray, lay
 
 @njit(nogil=True, cache=True)
 def _make_room(keys: Integers, counters: Integers, histogram: Integers32, layout: KeyLayout, lane: int) -> None:
-    """Drop what is above the cut; if ties at the cut still fill the buffer, drop those that have lost."""
+    """Drop entries above the cut; if ties at the cut still fill the buffer, drop those that have lost."""
     kept = 0
     for place in range(counters[lane, FILLED]):
         if keys[lane, place] >> (layout.row_bits + layout.bin_shift) <= counters[lane, CUT]:

@@ -23,13 +23,13 @@ from fedsim.linkage.search.runner import split_rows
 from fedsim.linkage.search.text_array import number_characters, to_text_array
 from fedsim.types import Floats, Integers
 
-STORED_COLUMNS = 1024  # for reuse by the next candidate; of longer candidates no more are stored
+STORED_COLUMNS = 1024  # for reuse by the next candidate; the maximum for longer candidates
 STORED_BYTES = 2**25  # the same for very long queries, whose columns are large
 
 
 @njit(nogil=True, cache=True)
 def number_words(chars: NDArray[np.uint32], separator: int, n_texts: int) -> tuple[Integers, Integers, Integers]:
-    """Return numbers of the words of all texts, where each text starts, and where each distinct word first occurs.
+    """Return the word numbers of all texts, where each text starts, and where each distinct word first occurs.
 
     Texts are separated by ``separator``, their words by spaces; equal words have the same number.
     """
@@ -219,7 +219,7 @@ def _myers_step(lanes: simd.Lanes, plus: Any, minus: Any, hit: Any, carry: tuple
 
 @intrinsic
 def texts_within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -> Any:
-    """Compute the distances of all lanes after ``depth`` columns; true if any is within its limit.
+    """Compute the distances of all lanes after ``depth`` columns; return true if any is within its limit.
 
     The corner of the edit matrix is the depth plus all positive minus all negative steps down the last column.
     """
@@ -316,7 +316,7 @@ class TextKernel:
         self.largest_denominator = self.largest_numerator if normalised else 1
 
     def tiles(self) -> list[Integers]:
-        """Return queries that fit the same lanes, shortest lanes first."""
+        """Group queries that fit the same lanes, shortest lanes first."""
         lengths = self.queries.lengths
         bits = self._bits_for(lengths)
         words = -(-lengths // bits)
@@ -331,7 +331,7 @@ class TextKernel:
         return int(self._bits_for(self.queries.lengths[tile]).max())
 
     def denominators(self, tile: Integers) -> Integers:
-        """Return what the edit distance is divided by, per distinct size and lane."""
+        """Return the divisor of the edit distance, per distinct size and lane."""
         if not self.normalised:
             return np.ones((1, len(tile)), np.int64)
         return np.maximum(np.maximum(self.sizes[:, None], self.queries.lengths[tile][None, :]), 1)  # (S, L)

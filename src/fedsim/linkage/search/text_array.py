@@ -21,7 +21,7 @@ class TextArray(NamedTuple):
 
 
 def to_text_array(strings: list[str]) -> TextArray:
-    """Return any Unicode strings as one number per code point.
+    """Convert Unicode strings to one number per code point.
 
     >>> to_text_array(["né", ""]).lengths.tolist()
     [2, 0]
@@ -32,9 +32,9 @@ def to_text_array(strings: list[str]) -> TextArray:
 
 
 def number_characters(queries: TextArray, candidates: TextArray) -> tuple[TextArray, TextArray, int]:
-    """Return both with their characters numbered by the alphabet of the candidates, and its size.
+    """Return both with characters numbered by the candidates' alphabet, and the size of that alphabet.
 
-    Characters of queries alone get the number after the last.
+    Characters that occur only in queries get the number after the last.
 
     >>> queries, candidates, size = number_characters(to_text_array(["bx"]), to_text_array(["ab"]))
     >>> queries.chars.tolist(), candidates.chars.tolist(), size
