@@ -325,11 +325,15 @@ def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
     if case.job.task.label_scale == "log" and not findings and bool((cells.values <= 0).any()):
         way_out = 'set task.label_scale = "linear" in the job'
         findings.append(failure("label", f"column '{name}' is zero or less", way_out, code="label-not-positive"))
-    if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
+    lacking = sum(len(fault.rows) for fault in missing)
+    if lacking == len(cells.values):
+        way_out = "fill in the label of some records, or predict another column"
+        yield failure("label", f"column '{name}' has no values", way_out, code="constant-label")
+        return
+    if all(fault.kind is not FaultKind.WRONG_TYPE for fault in cells.faults):
         words = case.own.data.missing if case.own.data else ()
         findings += _label_findings(cells.values.drop_nulls(), words, classes=classes)
     yield from findings
-    lacking = sum(len(fault.rows) for fault in missing)
     if lacking:
         yield info("label", f"{lacking:,} of {len(cells.values):,} records have none and are predicted after training")
     if not findings:

@@ -288,8 +288,10 @@ def read_times(cells: pl.Series, table: str) -> Floats:
 
 
 def _check_values_differ(label: pl.Series, table: str) -> None:
-    if label.drop_nulls().n_unique() < 2:
-        message = f"{table}: the label '{label.name}' has one value only; predict another column"
+    distinct = label.drop_nulls().n_unique()
+    if distinct < 2:
+        values = "one value only" if distinct else "no values"
+        message = f"{table}: the label '{label.name}' has {values}; predict another column"
         raise InputError(message, code="constant-label", table=table, column=label.name)
 
 

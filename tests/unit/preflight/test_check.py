@@ -282,6 +282,16 @@ STOPPED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     "a label with commas": (
         lambda folder: with_commas(folder, "flats.csv", "price"), "label", "", ("'price'", "120 of 120", "row 1")
     ),
+    "a label of zero on a log scale": (
+        lambda folder: (
+            renamed("job.toml", '"regression"', '"regression"\nlabel_scale = "log"')(folder),
+            cell(folder, "flats.csv", "price", 3, "0"),
+        ),
+        "label", "label-not-positive", ("'price'", "label_scale"),
+    ),
+    "no label": (
+        lambda folder: column(folder, "flats.csv", "price", [None] * 120), "label", "constant-label", ("'price'",)
+    ),
     "too few records": (first_lines("flats.csv", 5), "records", "", ("4 records",)),
     "no key": (lambda folder: (folder / "linkage.key").unlink(), "linkage key", "", ("{folder}/linkage.key",)),
     "another file as key": (
@@ -605,6 +615,13 @@ def test_a_label_with_one_class_cannot_be_learnt(folder):
     change(folder / "job.toml", '"regression"', '"classification"')
     column(folder, "flats.csv", "price", ["dear"] * 120)
     assert_found(failures(report(folder, "city")), "label", "", "'price'")
+
+
+def test_records_are_not_announced_as_predicted_where_no_label_is_given(folder):
+    column(folder, "flats.csv", "price", [None] * 120)
+    found = report(folder, "city")
+    assert [each.level for each in found.sections[-1].findings if each.check == "label"] == [CheckLevel.FAILS]
+    assert not found.ready_to_train
 
 
 def test_a_word_for_missing_among_the_classes_is_a_warning(folder):
