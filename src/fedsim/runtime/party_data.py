@@ -16,12 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.cells import CellType, FaultKind, read_cells, read_number_columns
+from fedsim.cells import CellType, read_cells, read_number_columns
 from fedsim.config.job import CutTerms, Job, SecondaryTerms, place_columns
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.data.splits import column_split, group_matching_records, group_split, random_split, time_split
+from fedsim.data.splits import (
+    column_split,
+    group_matching_records,
+    group_split,
+    random_split,
+    read_times,
+    time_split,
+)
 from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
 from fedsim.errors import FileError, FingerprintError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
@@ -277,14 +284,6 @@ def class_labels(label: pl.Series, table: str) -> tuple[NDArray[np.int64], list[
     classes = values.drop_nulls().unique().sort().to_list()
     places = {value: place for place, value in enumerate(classes)}
     return np.array([places.get(value, -1) for value in values.to_list()], dtype=np.int64), classes
-
-
-def read_times(cells: pl.Series, table: str) -> Floats:
-    """Return dates or numbers as numbers that grow with time."""
-    dates = read_cells(cells, CellType.DATE)
-    if any(fault.kind is not FaultKind.MISSING for fault in dates.faults):
-        return read_cells(cells, CellType.NUMBER).require(table).to_numpy()
-    return dates.require(table).cast(pl.Int64).cast(pl.Float64).to_numpy()
 
 
 def _check_values_differ(label: pl.Series, table: str) -> None:

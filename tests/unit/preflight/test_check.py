@@ -638,6 +638,41 @@ def test_a_split_by_group_needs_groups(folder):
     assert_found(failures(report(folder, "city")), "records", "", "task.split")
 
 
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        ("column", ["south", "middle", "north"] * 40),
+        ("column", ["train", "test"] * 60),
+        ("time", ["2020-01-01", "2020-01-02"] * 60),
+        ("group", None),
+    ],
+)
+def test_a_column_of_few_values_that_training_could_not_split_by_is_found(folder, kind, cells):
+    change(folder / "job.toml", '"random"', f'"{kind}"')
+    change(folder / "city.toml", 'column = "price"', 'column = "price"\nsplit_by = "age"')
+    if cells is None:
+        for name in ("lat", "lon"):
+            column(folder, "flats.csv", name, ["1.3", "1.4", "1.5"] * 40)
+    else:
+        column(folder, "flats.csv", "age", cells)
+    assert_found(failures(report(folder, "city")), "records", "cannot-split", "7:1:2")
+
+
+def test_a_split_by_group_may_link_with_two_secondaries_by_the_same_columns(folder):
+    change(folder / "job.toml", '"random"', '"group"')
+    text = (folder / "job.toml").read_text()
+    other = text[text.index("[secondaries.rentals]") :].replace("rentals", "offices")
+    (folder / "job.toml").write_text(f"{text}\n{other}")
+    found = report(folder, "city").sections[-1].findings
+    assert [each.level for each in found if each.check == "records"] == [CheckLevel.OK]
+
+
+def test_records_without_a_label_do_not_count_for_the_split(folder):
+    prices = pl.read_csv(folder / "flats.csv", infer_schema=False)["price"].to_list()
+    column(folder, "flats.csv", "price", [*prices[:3], *[None] * 117])
+    assert_found(failures(report(folder, "city")), "records", "cannot-split", "3 records")
+
+
 def test_parquet_columns_of_the_wrong_type_are_named(folder):
     frame = pl.read_csv(folder / "flats.csv").with_columns(lat=pl.lit(True), price=pl.concat_list("price"))
     frame.write_parquet(folder / "flats.parquet")
