@@ -47,7 +47,8 @@ from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
-from fedsim.runs.run_folder import ENCODED_FOLDER
+from fedsim.runs.earlier_run import find_earlier_run
+from fedsim.runs.run_folder import ENCODED_FOLDER, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
@@ -55,7 +56,6 @@ from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 LASTING_SECRET_FILE = "lasting-secret"  # noqa: S105
-TRAINED_MODEL = "model"  # a party's part of the trained model
 BLUR_DRAWS = ("direction", "step")
 SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
 
@@ -436,13 +436,8 @@ class RunStore:
 
 def load_earlier_model(party_file: PartyFile, job_hash: str) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """Return the run folder of a finished job of this party by its hash, and the weights and facts of its model."""
-    for folder in party_file.folder.glob(f"*-{job_hash}"):
-        store = party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash})
-        if store.steps():
-            return folder, *store.load(0)
-    message = f"{party_file.party} has no finished run of job {job_hash[:12]} in {party_file.folder}"
-    hint = "restore the folder of that run, or remove training.start_from"
-    raise FileError(f"{message}; {hint}", code="no-earlier-run", job=job_hash)
+    folder = find_earlier_run(party_file, job_hash)
+    return folder, *party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash}).load(0)
 
 
 def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:

@@ -30,10 +30,11 @@ from fedsim.protocol.roles.blind_primary import VectorCache
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import rows_path
+from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model

@@ -24,10 +24,10 @@ from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record, read_test_predictions
-from fedsim.runs.run_folder import SERVING_STAGE, open_audit_log, read_audit_log
+from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
 from fedsim.runtime.sealed_labels import StoredRows
