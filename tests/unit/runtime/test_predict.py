@@ -206,7 +206,15 @@ def test_a_partner_that_is_away_is_replaced_by_the_solo_network_and_the_answer_s
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
 def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
     world.bring("notary")
-    with raises(AwayError, "peer-away"):
+    with pytest.raises(AwayError) as never:
+        world.predictor(wait_seconds=0.5).predict(world.records[:3])
+    assert (never.value.code, never.value.joined) == ("peer-away", False)
+
+
+@pytest.mark.parametrize("world", [{"job": WITHOUT["job"], "city": SOLO}], indirect=True)
+def test_a_model_that_could_do_without_a_partner_names_the_setting(world):
+    world.bring("notary")
+    with pytest.raises(AwayError, match="serving.when_partner_is_away"):
         world.predictor(wait_seconds=0.5).predict(world.records[:3])
 
 
