@@ -214,7 +214,7 @@ def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
 @pytest.mark.parametrize("world", [{"job": WITHOUT["job"], "city": SOLO}], indirect=True)
 def test_a_model_that_could_do_without_a_partner_names_the_setting(world):
     world.bring("notary")
-    with pytest.raises(AwayError, match="serving.when_partner_is_away"):
+    with pytest.raises(AwayError, match="when_partner_is_away"):
         world.predictor(wait_seconds=0.5).predict(world.records[:3])
 
 
