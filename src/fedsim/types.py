@@ -1,5 +1,7 @@
-"""Frozen value types shared by several packages."""
+"""Frozen value types, and the derivation of random seeds, shared by several packages."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +54,16 @@ def training_length(n_train: int) -> TrainingLength:
     batch = 1 << (size.bit_length() - 1)
     epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(MIN_STEPS / -(-max(1, n_train) // batch))))
     return TrainingLength(epochs, batch, epochs // 5)
+
+
+def derive_seed(seed: int, party: str, purpose: str, step: int = 0) -> int:
+    """Return the first 63 bits of SHA-256 over the four arguments, written as a JSON list.
+
+    >>> derive_seed(0, "primary", "dropout", 7)
+    5529237731233410334
+    """
+    digest = hashlib.sha256(json.dumps([seed, party, purpose, step]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass(frozen=True, eq=False)
