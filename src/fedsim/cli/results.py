@@ -211,6 +211,9 @@ def run_predict(
 ) -> None:
     """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
     skipped: dict[int, str] = {}
+    check_csv_name("--out", out)
+    if explain is not None:
+        check_csv_name("--explain", explain)
     records = parse_source(*table)
     withheld = _withheld_secondaries(job, matches=matches, explain=explain is not None)
     outputs = [out] if explain is None else [out, explain]
@@ -263,6 +266,14 @@ def run_predict(
     facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
     named = {"file": str(out), "explanations": None if explain is None else str(explain), "withheld": withheld}
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
+
+
+def check_csv_name(option: str, path: Path) -> None:
+    """Refuse a file name that promises another format than CSV."""
+    if path.suffix.lower() != ".csv":
+        seen = f"the extension '{path.suffix}'" if path.suffix else "no extension"
+        message = f"{option} {path} has {seen}, but the file is CSV; choose a name that ends in .csv"
+        raise SettingError(message, code="not-a-csv-name", option=option, extension=path.suffix)
 
 
 def _withheld_secondaries(job: Path, *, matches: bool, explain: bool) -> list[str]:
