@@ -113,7 +113,7 @@ def init(
         if as_json:
             opt.print_json(written)
         return
-    given: list[str | None] = [*(secondary or [None])]
+    given: Sequence[str | None] = secondary or (None,)
     partners = dict(zip(secondary_keys(len(given)), given, strict=True))
     if separator_secondary and len(partners) > 1:
         raise ambiguous_option_error("--separator-secondary", len(partners))
