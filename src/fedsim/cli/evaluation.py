@@ -355,7 +355,7 @@ def _tuning_warnings(ranked: Sequence[TuningTrial]) -> Iterator[str]:
     records = ranked[0].records
     if records < MIN_TUNING_RECORDS:
         few = f"{pluralise(records, 'validation record')} can hardly tell the settings apart"
-        yield f"{few}: a difference may be chance; use a table with at least {MIN_TUNING_RECORDS}, or more --seeds"
+        yield f"{few}: a difference may be chance; use at least {MIN_TUNING_RECORDS}, or more --seeds"
 
 
 def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path | None) -> None:

@@ -275,8 +275,8 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
         return proposal.propose_linkage(tables, proposal.pairs_from_names(tables, ours, theirs), request.k)
 
     hints = "\n".join(_column_hint(table) for _, table in tables.sides)
-    partner = f" with {tables.secondary.name}" if several and tables.secondary else ""
-    return request.ask(f"Columns to link by{partner}, separated by commas", guess, link, hints)
+    what = f"Columns to link with {tables.secondary.name}" if several and tables.secondary else "Columns to link by"
+    return request.ask(f"{what}, separated by commas", guess, link, hints)
 
 
 def _propose_goal(
