@@ -29,6 +29,7 @@ from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.blind_primary import VectorCache
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import blind_links, sealed_labels
@@ -267,7 +268,9 @@ class Predictor:
                     lists = [self._neighbours(name, table, missing) for name, table in encoded.items()]
                     embedded = self._embedded(lists, missing)
                 method, columns = self.context.job.training.method, TreeColumns.none(len(features))
-                if self._trees is not None:
+                if self._trees is None:  # stacked trees without weight are dropped: the network predicts by itself
+                    method = METHODS.name_of(METHODS[method]) or method
+                else:
                     columns = self._trees.columns(TreeInputs(names, embedded))
                 combine = self._trained.combine(self._trees, missing)
                 if explained:

@@ -777,14 +777,14 @@ def _interval_columns(ended: CompletedTraining, part: str) -> dict[str, Floats]:
 
 
 def _unlabelled_predictions(ended: CompletedTraining) -> pl.DataFrame:
-    """Return row numbers and predictions of the records without a label, with the probability of every class."""
+    """Return what `fedsim predict` would write for the records without a label: rows count from one."""
     rows, classes = ended.prepared.split.unlabelled, ended.prepared.classes
     found = ended.result.predictions.get("unlabelled", np.zeros((0, len(classes))))
     if not classes or not len(rows):
-        columns: dict[str, Any] = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: found.ravel()}
+        columns: dict[str, Any] = {record.ROW_COLUMN: rows + 1, record.PREDICTION_COLUMN: found.ravel()}
         return pl.DataFrame(columns | _interval_columns(ended, "unlabelled"))
     likeliest = [str(classes[place]) for place in found.argmax(axis=1)]
-    columns = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: likeliest}
+    columns = {record.ROW_COLUMN: rows + 1, record.PREDICTION_COLUMN: likeliest}
     return pl.DataFrame(columns | {f"probability {name}": found[:, place] for place, name in enumerate(classes)})
 
 

@@ -117,7 +117,7 @@ def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
     asked = []
     monkeypatch.setattr(sealed_labels, "fetch_embedded", lambda *_: asked.append(1))
-    assert (predictor.predict(world.records[:3]).by, asked) == ("stacked", [])
+    assert (predictor.predict(world.records[:3]).by, asked) == ("fedsim", [])
     world.close()
 
 
