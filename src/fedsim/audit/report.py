@@ -124,7 +124,7 @@ NO_GUARANTEE = Guarantee("none")
 
 _LABELS = (
     "{who} guesses with an AUC of {score} whether labels of the primary's records are above the median; {blind} is "
-    "guessing"
+    "chance"
 )
 EXPLANATIONS = {
     AttackKind.GREEDY: "from one similarity at a time {who} finds the filter of {share} of the records of {about}, and "
@@ -136,8 +136,8 @@ EXPLANATIONS = {
     "own records that they are linked to",
     AttackKind.BIT_ORDER: "without the key {who} learns {learns}: its ranking agrees with the true one by {score}, "
     "where 1 is perfect",
-    AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, by a list of names like "
-    "those in the table",
+    AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, with a list of names "
+    "like those in the table",
     AttackKind.PROFILES: "{who} recognises the identifiers behind {share} of the rows of {whose} by their distances, "
     "but not which records they belong to",
     AttackKind.INVERSION: "if {who} knows the features of some rows of {about}, it explains {share} of the variance of "
@@ -146,11 +146,11 @@ EXPLANATIONS = {
     AttackKind.COMPLETION: _LABELS,
     AttackKind.ROW_COUNTS: f"from how often its rows are requested, {_LABELS}",
     AttackKind.REPEATED_LINKS: "combining {times} of the {allowed} jobs that {about} accepts, each with noise of its "
-    "own, {who} learns {learns}: {measure} {score}, after one job {once}",
+    "own, {who} learns {learns}: {measure} {score}, compared with {once} after one job",
     AttackKind.REPEATED_FEATURES: "combining {times} of the {allowed} jobs that {about} accepts, {who} explains "
-    "{share} of the variance of its features if it knows those of some rows, after one job {share_once}",
-    AttackKind.PROBING: "predicting {times} made-up records near each of some records of {about}, {who} learns "
-    "{learns}: {measure} {score}, without them {once}",
+    "{share} of the variance of its features if it knows those of some rows, compared with {share_once} after one job",
+    AttackKind.PROBING: "by predicting {times} made-up records near each of some records of {about}, {who} learns "
+    "{learns}: {measure} {score}, compared with {once} without them",
     AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
 }
 

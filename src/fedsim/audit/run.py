@@ -69,15 +69,15 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
     aligned = [own for own in files if is_aligned(job, own)]
     holders = [own for own in files if own.role is not Role.COORDINATOR and not is_aligned(job, own)]
     if aligned and not holders:
-        message = f"{aligned[0].party} is aligned with another secondary; an audit attacks the tables that are linked"
-        raise SettingError(f"{message}, so pass the file of that one", code="aligned-not-audited")
+        message = f"{aligned[0].party} is aligned with another secondary; an audit attacks only linked tables"
+        raise SettingError(f"{message}, so pass the file of the other secondary", code="aligned-not-audited")
     if not holders:
         message = "an audit needs a party with a table; pass the party file of the primary, of a secondary or of both"
         raise SettingError(message, code="no-table")
     names = [own.name for own in holders]
     twice = next((own.party for own in holders if names.count(own.name) > 1), None)
     if twice is not None:
-        raise SettingError(f"several files are of {twice}; pass one file per party", code="party-twice")
+        raise SettingError(f"several files belong to {twice}; pass one file per party", code="party-twice")
     notes = [f"{own.party} was not attacked: it is aligned with another secondary" for own in aligned]
     tables = {}
     for own in holders:
@@ -90,7 +90,7 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
     if primary is not None and secondaries:
         return AuditTables(primary, secondaries, tuple(notes))
     alone = next(iter(tables.values()))
-    replaced = f"only {alone.own.party} is here: a random half of its own table replaces the other side"
+    replaced = f"only the table of {alone.own.party} was given: a random half of it replaces the other side"
     notes.append(f"{replaced}, so the results are estimates of what the true partner will see")
     rows = rng.permutation(len(alone))
     first, second = alone.take(rows[: len(rows) // 2]), alone.take(rows[len(rows) // 2 :])
@@ -140,7 +140,7 @@ def audit_job(
     absent = [str(party) for party in job.parties if party.role is not Role.PRIMARY and party not in tables.policies]
     if absent:
         names = ", ".join(absent)
-        notes.append(f"the file of {names} is not here; default limits on repeated requests were assumed")
+        notes.append(f"no file was given for {names}; default limits on repeated requests were assumed")
     return report.AuditReport(
         job=job.name,
         hash=job.hash,
@@ -205,7 +205,7 @@ def attack_secondary(
         found, left = report.run_attacks(name, attacks, settings.memory)
         rows, skipped = rows + found, skipped + left
         if not audited.inputs.labelled:
-            why = "the primary's file is not here; they are the primary's, not yours"
+            why = "the primary's file was not given; the labels are the primary's, not yours"
             skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     progress(STAGES["repeat"])
     budget = audited.budget(settings)
@@ -251,7 +251,7 @@ MITIGATIONS = {
     AttackKind.PROBING: ("max_new_records",),
 }
 _ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
-_ONE_JOB = "the policy allows a single job already; protect what that one reveals"
+_ONE_JOB = "the policy already allows only one job; protect what that job reveals"
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
@@ -338,7 +338,7 @@ class MitigationSearch:
             linkage = replace(self.setup, blind=True).linkage(**noise)
             cost = "time and traffic grow with the product of both tables' sizes"
         elif name == "sigma":
-            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities carry less"
+            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities are less informative"
         else:
             linkage, cost = self.setup.linkage(dummies=value), f"{100 * value:.0f} % of the links are random"
         rng = np.random.default_rng([self.settings.seed, 4])
@@ -362,7 +362,7 @@ class MitigationSearch:
         transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
         attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
         if not self.inputs.labelled:
-            return self._best_advantage(attacks, secret), "what it costs depends on the primary's labels"
+            return self._best_advantage(attacks, secret), "the cost depends on the primary's labels"
         without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
         quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
         return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
@@ -420,7 +420,7 @@ def recommend_settings(
         impossible |= {name for name in POLICY_LIMITS if not search.lower_limits(name)}
         names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:
-            reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
+            reason = NO_MITIGATION.get(found.kind, "no setting of a job changes this")
             advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))
         for name in names:
             mitigation = search.mitigation(name, _secret(found.kind, row.learns))

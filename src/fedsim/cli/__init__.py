@@ -29,14 +29,14 @@ class ExitCode(IntEnum):
 # The reference page of exit codes is generated from these meanings.
 EXIT_CODE_MEANINGS = {
     ExitCode.DONE: "Done. Warnings may have been printed.",
-    ExitCode.DEFECT: "A bug in FedSim. The message names the place, `--debug` shows the traceback; please report it. "
-    "Also, without a message, when the reader of the output closes the pipe (`fedsim explain | head -1`).",
+    ExitCode.DEFECT: "A bug in FedSim. The message says where; `--debug` shows the traceback. Please report it. Also "
+    "used, without a message, if the output pipe is closed early (`fedsim explain | head -1`).",
     ExitCode.INVALID_INPUT: "Something to fix: an option, a file, a setting, a record, or a job that was refused. The "
     "message states the value seen, the rule and the way out. `check` and `audit --fail-above` exit with this code "
     "when they find a problem.",
-    ExitCode.PEER_UNAVAILABLE: "Another party, or the server of a key, is not reachable now. Nothing is wrong here; "
-    "run the same command later.",
-    ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is started again continues where it was.",
+    ExitCode.PEER_UNAVAILABLE: "Another party or a key server cannot be reached. Nothing is wrong on this machine; "
+    "run the same command again later.",
+    ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is restarted continues where it left off.",
 }
 
 

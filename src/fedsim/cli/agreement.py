@@ -95,7 +95,7 @@ def run_certs_sign(request: Path, out: Path, days: int, fingerprint: str | None,
 def run_certs_revoke(paths: Sequence[Path], out: Path, mode: OutputMode) -> None:
     """Revoke certificates."""
     written = certificates.revoke_certificates(out, paths, datetime.now(UTC))
-    advice = "Send it to all parties, whose files name it as tls.revoked; ca.pem and other certificates stay valid."
+    advice = "Send it to all parties; each names it as tls.revoked in its party file. Other certificates stay valid."
     mode.show({"file": str(written)}, lambda: typer.echo(f"Wrote {written}. {advice}"))
 
 
@@ -232,7 +232,10 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
         f"about {compute} of one core for all epochs; depending on the machine, between a third and three times that",
     )
     yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())
-    yield "assumed", "; ".join([*estimate.assumed, "all candidates are partners equally often (else less is sent)"])
+    yield (
+        "assumed",
+        "; ".join([*estimate.assumed, "all candidates are partners equally often (otherwise less is sent)"]),
+    )
 
 
 def _format_size(n_bytes: float) -> str:
@@ -332,11 +335,13 @@ def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> confi
         note = " (this job)" if name == chosen else ""
         best = found.figures["R2 of the feature guessed best"]
         sentences.append(
-            f"{name}{note}: R2 {found.score.value:.2f} on average, {best:.2f} for the feature guessed best"
+            f"{name}{note}: R2 {found.score.value:.2f} on average, {best:.2f} for the best-guessed feature"
         )
     known, others = leaks[chosen].figures["known rows"], leaks[chosen].targets
     knowing = f"{known:,.0f} of {known + others:,.0f} rows"
-    return config.Paragraph(f"Features that a primary who knows {knowing} can guess of the others", tuple(sentences))
+    return config.Paragraph(
+        f"How well a primary that knows {knowing} can guess the features of the others", tuple(sentences)
+    )
 
 
 def _describe_audit(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:

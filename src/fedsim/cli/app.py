@@ -50,6 +50,6 @@ def fedsim(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, flag("Show a traceback after an error; works anywhere.", "--debug")] = False,
+    debug: Annotated[bool, flag("Show a traceback after an error; accepted anywhere.", "--debug")] = False,
 ) -> None:
-    """Train one model on the tables of several parties that share no key, by fuzzy record linkage."""
+    """Train one model on the tables of several parties that share no key, using fuzzy record linkage."""

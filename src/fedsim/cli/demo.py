@@ -311,7 +311,9 @@ def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, r
     figures["patience"] = record.config.get("patience")
     metrics = {part: record.metrics[part] for part in ("test", "validation")}
     predictions = read_test_predictions(run)[PREDICTED_COLUMN].to_numpy()
-    results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions)
+    # A run stores no predictions of its validation records; only trainings that others combine need them.
+    on_validation = np.zeros(0)
+    results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions, on_validation)
 
 
 def describe_received(job: Job) -> dict[str, str]:

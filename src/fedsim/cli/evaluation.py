@@ -1,5 +1,6 @@
 """Attack a job's tables, estimate the partner's contribution, tune (``audit``, ``privacy``, ``compare``, ``tune``)."""
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +99,7 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     print_lines(_wrap_item(f"{row.found.attack}: {row.explanation}") for row in failing)
     if report.over and not report.advice:
         over = f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}"
-        typer.echo(f"{over}; settings not searched")
+        typer.echo(f"{over}; no settings were searched")
     print_lines([f"to stay under {report.limit:g}:"] if report.advice else [])
     for advice in report.advice:
         found = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})" if advice.setting else ""
@@ -185,6 +186,7 @@ def print_privacy_table(
 # The partner's contribution
 
 LADDER_FILE = "ladder.json"
+SCORE_DIGITS = 4  # of a score, whose deviation has as many decimals
 
 
 @dataclass(frozen=True)
@@ -252,32 +254,39 @@ def _compare_remotely(
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
     """Print the contribution, the methods with all splits side by side, and the parts of the gain."""
-    print_lines([ladder["worth"], ladder["parts"], ""])
-    splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
+    print_lines([wrap_text("", ladder["worth"]), wrap_text("", ladder["parts"]), ""])
+    splits = list(dict.fromkeys([ladder["split"], *(rung["split"] for rung in ladder["rungs"])]))
     unit = f" ({ladder['unit']})" if ladder["metric"] == "rmse" else ""
     rows = []
     for known in RUNGS:
-        here = [rung for rung in ladder["rungs"] if rung["key"] == known.key]
+        found = {rung["split"]: rung for rung in ladder["rungs"] if rung["key"] == known.key}
+        here = [found[split] for split in splits if split in found]
         if here:
             cells = [_format_score(rung) for rung in here]
             rows.append((known.name, *cells, format_duration(max(rung["seconds"] for rung in here))))
-    print_table((f"{ladder['metric']}{unit}", *(f"{split} split" for split in splits), "time per training"), rows)
+    print_table((f"{ladder['metric']}{unit}", *(f"{split} split" for split in splits), "time"), rows)
     for split in splits:
         print_lines(["", f"parts of the gain, {split} split (95 % intervals):"])
-        print_lines(f"  {gain['says']}" for gain in ladder["gains"] if gain["split"] == split)
+        print_lines(_wrap_item(gain["says"]) for gain in ladder["gains"] if gain["split"] == split)
         partners = [partner for partner in ladder["partners"] if partner["split"] == split]
         if partners:
             print_lines(["", f"contribution by secondary, {split} split (95 % intervals):"])
-            print_lines(f"  {partner['says']}" for partner in partners)
+            print_lines(_wrap_item(partner["says"]) for partner in partners)
+    typer.echo()
+    if ladder["seeds"] > 1:
+        typer.echo(f"± standard deviation over {ladder['seeds']} seeds")
+    else:
+        typer.echo("one seed: the intervals do not include the spread between trainings (--seeds 3)")
     if any(rung["improving"] for rung in ladder["rungs"]):
-        typer.echo("* still improving when its epochs were over; the headline says whether that limits the result")
+        typer.echo("* still improving when its epochs ran out")
     typer.echo(f"Wrote {path}")
 
 
 def _format_score(rung: Mapping[str, Any]) -> str:
-    deviation = rung["deviation"]
-    spread = "" if deviation is None else f" ± {format_number(deviation)}"
-    return f"{format_number(rung['mean'])}{spread}{'*' if rung['improving'] else ''}"
+    mean, deviation = rung["mean"], rung["deviation"]
+    decimals = max(0, SCORE_DIGITS - 1 - math.floor(math.log10(abs(mean) or 1.0)))
+    spread = "" if deviation is None else f" ± {deviation:,.{decimals}f}"
+    return f"{mean:,.{decimals}f}{spread}{'*' if rung['improving'] else ''}"
 
 
 # Tuning
@@ -362,7 +371,7 @@ def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path |
     metric, label = next(iter(ranked[0].validation)), ranked[0].label
     rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric} of {label}", "setting"), rows)
-    typer.echo(f"test {metric} of {label} with the best: {format_number(ranked[0].test[metric])}\n")
+    typer.echo(f"test {metric} of {label} with the best settings: {format_number(ranked[0].test[metric])}\n")
     print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])
     print_lines(wrap_text("warning: ", warning) for warning in _tuning_warnings(ranked))
     if written:

@@ -35,7 +35,9 @@ def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: Out
     make_private_folder(out, remedy="choose another --out")
     written = write_governance(job, files, out)
     names = " and ".join(map(str, written))
-    sources = ", ".join(map(str, parties)) or "the job alone; what its parties' files say is an open question"
+    sources = (
+        ", ".join(map(str, parties)) or "the job alone; everything in the party files is listed as an open question"
+    )
     value = {"files": [str(path) for path in written], "parties": [str(path) for path in parties]}
     mode.show(value, lambda: print_lines([f"Wrote {names}", f"from {sources}"]))
 

@@ -209,7 +209,7 @@ def read_profile(
     name = source.name if isinstance(source, Path) else str(source)
     table = profile_table(read_table(source, separator=separator), name)
     if table.rows < 2:
-        message = f"{name} has one record, and nothing can be learnt or linked by it; give a table of many records"
+        message = f"{name} has only one record, too few to link or to learn from; use a table with many records"
         raise InputError(message, code="too-few-records", table=name, found=table.rows)
     cut = f", split at {separator!r}" if separator else ""
     say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
@@ -285,7 +285,7 @@ def _propose_goal(
     """Return label, task, split and warnings; label and task are unknown without the primary's table."""
     task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
     if primary is None:
-        return None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"), ()
+        return None, task, Guess("random", "or group, which keeps records with equal identifiers together"), ()
 
     def use(label: Guess) -> tuple[Guess, Guess, Sequence[str]]:
         if not label.word:

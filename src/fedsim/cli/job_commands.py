@@ -20,7 +20,7 @@ def approve(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a job discloses of your data, and to whom; then approve or decline it.
+    """Show what a job discloses about your data, and to whom; then approve or decline it.
 
     Nothing is sent. A party takes part only in jobs that its owner approved; a changed job needs a new approval.
     """
@@ -74,7 +74,9 @@ def audit(
         float,
         option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are proposed."),
     ] = 0.01,
-    fail_above: Annotated[float | None, option("GAIN", "The same limit; exit with 2 if an attack exceeds it.")] = None,
+    fail_above: Annotated[
+        float | None, option("GAIN", "Same as --limit, but exit with code 2 if an attack exceeds it.")
+    ] = None,
     metres: Annotated[float, option("M", "Distance within which a location counts as found.")] = 500.0,
     seed: Annotated[int, option("N", "Random seed.")] = 0,
     most_records: Annotated[int, option("N", "Sample larger tables to this many records.")] = 5_000,
@@ -116,7 +118,9 @@ def compare(
     seeds: Annotated[int, option("N", "Number of random seeds, each with its own split.", min=1)] = 5,
     epochs: Annotated[
         int | None,
-        option("N", "First number of epochs; trainings go on until they stop improving. Default: the job's.", min=1),
+        option(
+            "N", "Initial number of epochs; training continues until it stops improving. Default: the job's.", min=1
+        ),
     ] = None,
     unit: Annotated[str, option("UNIT", "Unit of the label. Default: the label's name.")] = "",
     wait: opt.Wait = 60.0,
@@ -127,13 +131,13 @@ def compare(
 ) -> None:
     """Estimate what a partner contributes: train without it, with it, and with a placebo partner.
 
-    All tables are read in this process and nothing is sent. Linkage and protection are those of the job. Every method
-    is trained for every seed, with a random split and with one that keeps equal identifiers on one side, or with the
-    job's own split if that is by time or by a column. The headline is that of the job's split. Results are stored: stop
-    at any time and run the command again to continue.
+    All tables are read in this process and nothing is sent. Linkage and protection follow the job. Every method is
+    trained for every seed, with a random split and with one that keeps records with equal identifiers together, or with
+    the job's own split if it is by time or by a column. The headline refers to the job's split. Results are stored:
+    stop at any time and run the command again to continue.
 
-    With the primary's file alone, the secondaries take part over the network after training: they run with --stay,
-    and their policy allows it (max_studies).
+    With the primary's file alone, the secondaries take part over the network after training: they must run with
+    --stay, and their policies must allow it (max_studies).
 
     fedsim compare job.toml city.toml rentals.toml --seeds 5
     """
@@ -144,20 +148,20 @@ def compare(
 
 
 def _values(content: str) -> Any:
-    return option("LIST", f"{content}, separated by commas. Default: some around the job's.")
+    return option("LIST", f"{content}, separated by commas. Default: values around the job's.")
 
 
 def tune(
     job: opt.JobFile,
     parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and all secondaries.")],
-    k: Annotated[str, _values("Numbers of partners of every secondary")] = "",
+    k: Annotated[str, _values("Numbers of partners per record")] = "",
     rate: Annotated[str, _values("Learning rates")] = "",
     width: Annotated[str, _values("Hidden units of the local networks")] = "",
     members: Annotated[str, _values("Numbers of members")] = "",
     batch: Annotated[str, option("LIST", "Batch sizes, separated by commas. Default: the job's.")] = "",
     search: Annotated[int, option("N", "Let Optuna choose N settings instead.", min=0)] = 0,
     seeds: Annotated[int, option("N", "Number of random splits per setting.", min=1)] = 1,
-    epochs: Annotated[int | None, option("N", "Epochs at most. Default: those of the job.", min=1)] = None,
+    epochs: Annotated[int | None, option("N", "Maximum number of epochs. Default: the job's.", min=1)] = None,
     out: Annotated[Path, option("FOLDER", "Folder for all results; a second run continues there.")] = Path(
         "fedsim-tune"
     ),
@@ -165,10 +169,10 @@ def tune(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Search for the best partners, learning rate, width and members of a job, by its validation records.
+    """Search for the number of partners, learning rate, width and members with the best validation score.
 
-    All tables are read in this process and nothing is sent. One setting is tuned after the other; the test records
-    are looked at for the best settings only. Results are stored: stop at any time and run the command again.
+    All tables are read in this process and nothing is sent. Settings are tuned one after another; the test records are
+    used only for the best settings. Results are stored: stop at any time and run the command again to continue.
 
     fedsim tune job.toml city.toml rentals.toml --write tuned.toml
     """
@@ -214,10 +218,10 @@ def epsilon(
     sigma: NoiseSigma,
     spread: DistanceSpread,
     mean: Annotated[float, option("X", "Mean of the negative distances (mu_0 of the paper).")],
-    records: Annotated[int, option("N", "Primary records.")],
+    records: Annotated[int, option("N", "Number of primary records.")],
     as_json: JsonOnly = False,
 ) -> None:
-    """Print the least epsilon provable with the paper's sensitivity (Theorem 1); this is not a guarantee."""
+    """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1); this is not a guarantee."""
     from fedsim.privacy.differential_privacy import least_epsilon, paper_sensitivity
 
     sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
@@ -237,7 +241,7 @@ def table(
         float | None, option("X", "Standard deviation of the distances; or use --job and --party.")
     ] = None,
     taus: Annotated[str, option("LIST", "Bounds, separated by commas.")] = "0.5,0.1,0.05,0.01,0.001,0.0001",
-    links: Annotated[int, option("N", "Links to one partner, all of which its filter affects.")] = 20,
+    links: Annotated[int, option("N", "Number of links to one partner; its filter affects all of them.")] = 20,
     job: Annotated[Path | None, option("JOB", "Job whose tables give the spread.")] = None,
     party: Annotated[list[Path] | None, option("PARTY_FILE", "Party file of that job; may be repeated.")] = None,
     as_json: JsonOnly = False,
@@ -261,12 +265,12 @@ def delete(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Delete what the primary stores of a secondary under sealed labels, on request or when the retention ends.
+    """Delete activations that the primary stores under sealed labels, on request or when their retention ends.
 
-    A secondary's owner runs it to write a signed request, which also withdraws the approval of the job, and sends the
-    file to the primary's owner. The primary's owner runs it with that file: the rows are deleted, and a signed receipt
-    is written. The secondary's owner runs it with the receipt. Both audit logs have a line for each step. Without a
-    file, the primary deletes the rows whose retention has ended.
+    The secondary's owner runs this command to write a signed request, which also withdraws the approval of the job, and
+    sends the file to the primary's owner. The primary's owner runs it with that file: the rows are deleted, and a
+    signed receipt is written. The secondary's owner then runs it with the receipt. Every step is recorded in the audit
+    log of the party that takes it. Without a file, the primary deletes the rows whose retention has ended.
 
     fedsim privacy delete job.toml city.toml request-rentals.json
     """
@@ -290,7 +294,7 @@ def governance(
 
     Record of processing, data flows, a draft of the impact assessment with the residual risk of each party, model
     card, retention and open questions. Everything comes from job, party files, approvals, ledgers, logs and audits;
-    what no file says is listed as an open question. Nothing is sent and no table is read.
+    what they do not say is listed as an open question. Nothing is sent and no table is read.
 
     fedsim privacy governance job.toml city.toml
     """
@@ -314,8 +318,8 @@ def party(
     """Run one party of a job: coordinator, primary or secondary, as its party file says.
 
     Start the parties in any order; each waits for the others. A party that was stopped or killed continues where it
-    was when you run the same command again. The coordinator sees encoded identifiers at most; a secondary needs no open
-    port.
+    left off when you run the same command again. The coordinator sees at most encoded identifiers; a secondary needs no
+    open port.
 
     fedsim party job.toml city.toml
     """
@@ -343,9 +347,9 @@ def relay(
 ) -> None:
     """Run a relay for parties that cannot accept incoming connections.
 
-    All parties dial out to it. Anybody can run it, on a machine that all parties reach. The job gives the addresses of
-    coordinator and primary as relay://host:port. Traffic is encrypted between the parties; the relay sees who talks to
-    whom, when and how much.
+    All parties connect to it. Anyone can run it, on a machine that all parties can reach. The job gives the addresses
+    of coordinator and primary as relay://host:port. Traffic is encrypted between the parties; the relay sees who talks
+    to whom, when and how much.
 
     fedsim relay --certificate relay-hub.pem --ca ca.pem --listen 0.0.0.0:7400
     """
@@ -394,7 +398,7 @@ def runs(
 
     mode = OutputMode(quiet, as_json)
     if report_ is not None and compare_ is None:
-        raise SettingError("--report belongs to --compare; see `fedsim report` for one run", code="report-alone")
+        raise SettingError("--report requires --compare; use `fedsim report` for a single run", code="report-alone")
     if compare_ is not None:
         run_compare_runs(*compare_, report_, mode)
     elif live:
@@ -425,7 +429,7 @@ def report(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write report.html and the model card of a run again, with everything its folder contains by now.
+    """Write report.html and the model card of a run again, with everything that its folder now contains.
 
     It includes the results of `fedsim compare --out RUN/compare` and of the last `fedsim audit`. The page works
     offline. Example records appear without row number and identifiers unless --show-identifiers is given.
@@ -443,10 +447,10 @@ def predict(
     query: Annotated[str | None, option("SQL", "Query for the database of --records, instead of a table.")] = None,
     keep: Annotated[list[str] | None, option("COLUMN", "Column to copy to the output; may be repeated.")] = None,
     matches: Annotated[
-        bool, flag("Add which partner record was taken for the match, and how sure that is.", "--matches")
+        bool, flag("Add which partner record was chosen as the match, and how certain that is.", "--matches")
     ] = False,
     explain: Annotated[
-        Path | None, option("FILE", "CSV file for what each prediction is made of: partner records and own columns.")
+        Path | None, option("FILE", "CSV file of what contributed to each prediction: partner records and own columns.")
     ] = None,
     skip_invalid: Annotated[
         bool, flag("Predict the valid records, with their row numbers, and list the others.", "--skip-invalid")
@@ -503,9 +507,9 @@ def serve(
     verbose: opt.Verbose = False,
     as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
 ) -> None:
-    """Predict single records over HTTP at the primary; the other parties run with --stay.
+    """Serve predictions over HTTP at the primary; the other parties run with --stay.
 
-    The service answers at /predict and /health, and shows a page for people. Clients send a token, which is in the run
+    The service answers at /predict and /health, and has a page for browsers. Clients send a token, which is in the run
     folder (serve.token) unless --token names another file.
     """
     from fedsim.cli.results import ServingOptions, run_serve
@@ -526,8 +530,8 @@ def log(
 ) -> None:
     """Show a party's audit log and verify that no line was changed, added or removed.
 
-    The owner could write the whole log anew. Peers hold signed receipts of it, which they got at every phase of a job:
-    with --verify the log is compared with them. Entries after the last receipt rest on the owner's word.
+    The owner could rewrite the whole log. Peers hold signed receipts of it from every phase of a job; --verify compares
+    the log with them. Entries after the last receipt cannot be verified in this way.
 
     fedsim privacy log rentals-run/audit.jsonl --verify city-run/receipts/secondary-rentals.jsonl --authority ca.pem
     """

@@ -41,7 +41,7 @@ _Reader = Callable[[TableSource], Any]
 
 def _load_encoded(table: TableSource) -> EncodedTable:
     if not isinstance(table, Path):
-        message = f"{table} is a database; use a file that `fedsim encode` wrote"
+        message = f"{table} is a database; use a file written by `fedsim encode`"
         raise SettingError(message, code="encoded-table-in-database")
     return load_encoded(table)
 
@@ -382,7 +382,7 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
     last = fmt.format_distance(summary.kth_median, summary.metric)
     yield "distance", f"median {nearest} to the nearest partner, {last} to partner {summary.k:,}"
     if summary.boundary_tie_share is not None:
-        yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end between equal distances"
+        yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end in a tie"
     used = fmt.format_percent(summary.candidates_used / summary.candidates)
     busiest = fmt.pluralise(summary.busiest_use, "list")
     yield "used", f"{summary.candidates_used:,} candidates ({used}), the most frequent in {busiest}"
@@ -416,7 +416,7 @@ def run_encode(
     save_encoded(encoded, out)
     size, fingerprint = {"records": len(encoded), "bits": encoded.n_bits}, encoded.fingerprint
     text = f"Wrote {out}: {fmt.pluralise(len(encoded), 'record')}, {encoded.n_bits:,} bits each."
-    advice = f"Fingerprint {fingerprint[:12]}: tables link only if both parties see the same one."
+    advice = f"Fingerprint {fingerprint[:12]}: tables can be linked only if both parties see the same one."
     mode.show({**size, "fingerprint": fingerprint, "file": str(out)}, lambda: print_lines([text, advice]))
 
 

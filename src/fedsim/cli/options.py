@@ -135,7 +135,7 @@ def check_seed(seed: int) -> int:
 def check_out_name(out: Path) -> Path:
     """Return a name to which file extensions can be added."""
     if not out.name:
-        raise SettingError(f"--out '{out}' names no file; use a name such as audit", code="out-names-no-file")
+        raise SettingError(f"--out '{out}' is not a file name; use a name such as audit", code="out-names-no-file")
     return out
 
 

@@ -142,10 +142,10 @@ def run_report(
         network = onnx_export.PrimaryNetwork.load(page.parent)
         value = {"network": network.facts}
         if network.facts["trees"] == "not included":
-            lines.append("The trees beside the network are not part of what follows")
+            lines.append("The trees beside the network are not included")
         if onnx is not None:
             onnx_export.write_onnx(network, onnx)
-            lines.append(f"Wrote {onnx}: the primary's network, which takes partners {network.facts['partners']}")
+            lines.append(f"Wrote {onnx}: the primary's network; it expects partners {network.facts['partners']}")
         if register is not None:
             value["registered"] = onnx_export.register_model(network, register)
             lines.append(f"Registered {value['registered']} as '{register}'")
@@ -180,7 +180,7 @@ def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authori
         count = "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
         typer.echo(f"{count}, none changed since they were written; last hash {last or 'none'}")
         if confirmed is None:
-            typer.echo("Only receipts of peers (--verify) can show that the owner did not write the whole log anew.")
+            typer.echo("Only receipts of peers (--verify) can show that the owner did not rewrite the whole log.")
         else:
             by = f"{confirmed.receipts:,} receipts of peers, {confirmed.signed:,} of them signed"
             rest = len(entries) - confirmed.entries
@@ -254,8 +254,8 @@ def run_predict(
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
-    lines += [] if explain is None else [f"Wrote {explain}: what each prediction is made of"]
-    lines += [f"withheld: {name}; by the job, explanations show no record of it" for name in withheld]
+    lines += [] if explain is None else [f"Wrote {explain}: what contributed to each prediction"]
+    lines += [f"withheld: {name}; the job excludes its records from explanations" for name in withheld]
     lines += [f"skipped row {row}: {reason}" for row, reason in list(skipped.items())[:MAX_SKIPPED_SHOWN]]
     if len(skipped) > MAX_SKIPPED_SHOWN:
         lines.append(f"and {len(skipped) - MAX_SKIPPED_SHOWN:,} more rows; --json lists all")
@@ -279,7 +279,7 @@ def _withheld_secondaries(job: Path, *, matches: bool, explain: bool) -> list[st
     """Return the secondaries that the requested outputs leave out; matches need at least one that they may show."""
     found = read_job(job)
     if matches and all(set(found.holders(name)) & set(found.withheld) for name in found.lists):
-        message = f"job '{found.name}' has explanations = false for every secondary, so that no match may be shown"
+        message = f"job '{found.name}' has explanations = false for every secondary, so no match may be shown"
         raise SettingError(f"{message}; omit --matches, or agree on another job", code="explanations-withheld")
     return list(found.withheld) if matches or explain else []
 

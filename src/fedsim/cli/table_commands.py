@@ -52,10 +52,10 @@ def profile(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is in one or two tables before they are linked, and what `fedsim init` would make of it.
+    """Describe one or two tables before they are linked, and show what `fedsim init` would propose.
 
     Ranges, missing values, overlap and density of the identifiers, which columns will be identifier, feature or label,
-    and what looks personal. The page contains no cell of a table.
+    and what looks personal. The page contains no cells of the tables.
 
     fedsim profile flats.csv rentals.csv
     """
@@ -82,7 +82,9 @@ def init(
     sigma: Annotated[
         float | None, option("SIGMA", "Noise on similarities, relative to their spread; 0 adds none.", min=0.0, max=1e6)
     ] = None,
-    epochs: Annotated[int | None, option("N", "Epochs. Default: those of the preset.", min=1, max=100_000)] = None,
+    epochs: Annotated[
+        int | None, option("N", "Maximum number of epochs. Default: set by the preset.", min=1, max=100_000)
+    ] = None,
     separator: opt.Separator = None,
     separator_secondary: opt.SecondarySeparator = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to; created if missing.")] = Path(),
@@ -96,8 +98,8 @@ def init(
 ) -> None:
     """Propose how to link tables and what to predict, and write the job file and the party files.
 
-    With one table only, the job file contains marks where the other party has to fill in its settings. On a terminal
-    it shows the columns, asks for what no option names, and asks again after a mistake.
+    With one table only, the job file has marks where the other party must fill in its settings. On a terminal, the
+    command shows the columns, asks for everything that no option sets, and asks again after a mistake.
 
     fedsim init --primary flats.csv --secondary rentals.csv --label price
     """
@@ -236,9 +238,9 @@ certs_app.command()(key)
 @certs_app.callback()
 def certs(
     context: typer.Context,
-    out: Annotated[Path, option("FOLDER", "Folder to write to; an authority in it signs the new certificates.")] = Path(
-        "certs"
-    ),
+    out: Annotated[
+        Path, option("FOLDER", "Folder to write to; if it has an authority, that one signs the certificates.")
+    ] = Path("certs"),
     coordinator: Annotated[NamesOption, option("NAME", "Name of the coordinator.")] = None,
     primary: Annotated[NamesOption, option("NAME", "Name of the primary.")] = None,
     secondary: Annotated[NamesOption, option("NAME", "Name of a secondary; may be repeated.")] = None,
@@ -249,10 +251,10 @@ def certs(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Create certificates and keys of all parties in one place, for tests, or have them signed by an authority.
+    """Create the certificates and keys of all parties in one place, for tests, or request and sign them one by one.
 
-    Without a subcommand all keys are made in one folder. Between organisations every party makes its key itself: see
-    `fedsim certs request` and `sign`.
+    Without a subcommand, all keys are created in one folder. Between organisations, every party creates its own key:
+    see `fedsim certs request` and `sign`.
 
     fedsim certs --coordinator notary --primary city --secondary rentals
     """
@@ -282,7 +284,7 @@ def certs_request(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make a party's own key and a request that an authority signs; the key never leaves this machine.
+    """Create a party's key and a signing request for the authority; the key never leaves this machine.
 
     fedsim certs request --role secondary --name rentals
     """
@@ -305,8 +307,8 @@ def certs_sign(
 ) -> None:
     """Sign a party's request as the authority, which is created on first use.
 
-    Choose as authority somebody whom all parties trust to tell them apart, not the coordinator: a coordinator that
-    could certify itself as any party could read all that the parties send each other.
+    Choose an authority that all parties trust to identify them, not the coordinator: a coordinator that can certify
+    itself as any party could read everything that the parties send each other.
 
     fedsim certs sign secondary-rentals.csr --out authority
     """
@@ -322,7 +324,7 @@ def certs_revoke(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Add certificates to the authority's list of revoked ones, for `revoked` in the [tls] section of party files.
+    """Add certificates to the authority's revocation list, which party files name as `revoked` in [tls].
 
     fedsim certs revoke authority/secondary-rentals.pem --out authority
     """
@@ -360,8 +362,10 @@ def link(
         ),
     ] = None,
     id_: Annotated[str | None, option("COLUMN", "Key of the primary's records, to add to the links.", "--id")] = None,
-    id_secondary: Annotated[str | None, option("COLUMN", "Key of the secondary's records, likewise.")] = None,
-    report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
+    id_secondary: Annotated[
+        str | None, option("COLUMN", "Key of the secondary's records, also added to the links.")
+    ] = None,
+    report: Annotated[Path | None, option("FILE", "Write an HTML page about the quality of the links.")] = None,
     map_: Annotated[
         bool, flag("Show the primary's locations on the page, in coarse cells, and lines to partner cells.", "--map")
     ] = False,
@@ -427,7 +431,10 @@ def encode(
     out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
     fit: Annotated[
         Path | None,
-        option("FILE", "How frequent words are in your first table: written if missing, else used. Keep it secret."),
+        option(
+            "FILE",
+            "Word frequencies of your first table: the file is written if missing, otherwise used. Keep it secret.",
+        ),
     ] = None,
     separator: opt.Separator = None,
     quiet: Quiet = False,
@@ -436,7 +443,7 @@ def encode(
     """Encode the identifiers of a table as keyed bit filters.
 
     The coordinator links encoded tables with `fedsim link --metric hamming` or `dice`; it never sees an identifier.
-    Filters of the kind `words` depend on how frequent words are: give the same --fit to encode later records alike.
+    Filters of kind `words` depend on word frequencies: use the same --fit file to encode later records the same way.
     """
     from fedsim.cli.link import run_encode
     from fedsim.data.sql import parse_source

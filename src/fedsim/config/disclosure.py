@@ -20,8 +20,8 @@ from fedsim.protocol.messages import Party, Role
 
 NOISE_REUSE_NOTE = (
     "Noise on coordinates and features is drawn once for all jobs with the same terms and table, noise on similarities "
-    "once per job. Other terms, another table or, for similarities, another job, even one with a single changed "
-    "setting, may draw it again, and what the draws reveal adds up."
+    "once per job. Different terms, a different table or, for similarities, a different job (one changed setting is "
+    "enough) may draw new noise, and what the draws reveal adds up."
 )
 
 
@@ -30,8 +30,8 @@ EMBEDDING_NOTE = "anyone who knows the features of some rows can estimate the re
 
 
 ALIGNED_ROWS = (
-    "row i of your table must be row i of the table of {}, with as many rows, as its owner and you have agreed. Only "
-    "the number of rows is checked: another order trains a model on wrong pairs without an error. You learn which rows "
+    "row i of your table must correspond to row i of the table of {}, as you and its owner have agreed. Only the "
+    "number of rows is checked: a different order trains a model on wrong pairs without an error. You learn which rows "
     "the primary's records are linked to, and the primary uses both parties' outputs of a row together"
 )
 ALIGNED_LEADER = (
@@ -40,13 +40,13 @@ ALIGNED_LEADER = (
 )
 LEFT_OUT = "explanations of predictions leave its records out"
 EXPLAINED = (
-    "whoever reads a report or an explained prediction of the primary sees, for single records of the primary, how "
+    "anyone who reads a report or an explained prediction of the primary sees, for single records of the primary, how "
     "similar your linked records are and how they change the prediction, under numbers that mean nothing elsewhere; "
     "`explanations = false` in your policy refuses such jobs"
 )
 NOT_EXPLAINED = (
     "the primary leaves your records out of reports and explained predictions. It could compute them from what it "
-    "receives for a prediction anyway: this is a promise of its owner that your party cannot check"
+    "receives for a prediction anyway: this is a promise by its owner that your party cannot check"
 )
 
 
@@ -228,7 +228,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     if sealed:
         sent = (f"{embedded}, {stored}; {note}", count)
     elif job.sends_embedding:
-        sent = (*sent, f"{embedded}, for trees beside the network, which the primary does not store; {note}")
+        sent = (*sent, f"{embedded}, for the trees beside the network, and not stored by the primary; {note}")
     yield Paragraph(f"to {primary}", (*masked, *sent))
     yield Paragraph("explanations of predictions", (EXPLAINED if terms.explanations else NOT_EXPLAINED,))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
@@ -253,7 +253,7 @@ def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
     linked = linked if blind else "the coordinator linked to records of the primary"
     yield (
         f"only rows that {linked}, each once per request; the steps of the job, "
-        f"through all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with other numbers "
+        f"across all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with different numbers "
         "(max_repeated_epochs); one request without gradients per epoch, and a few at the end"
     )
     yield f"predictions of up to {policy.max_new_records:,} new records (max_new_records)"
@@ -295,7 +295,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.lists.items()]
     rows = "activations of the requested rows"
     if blind:
-        nearest = "for each record of the primary the {0.k} nearest rows of {1}, with their distances ({2})"
+        nearest = "for each record of the primary, the {0.k} nearest rows of {1}, with their distances ({2})"
         links = [
             f"from {coordinator}: {nearest.format(terms, Party(Role.SECONDARY, name), describe_noise(terms))}"
             for name, terms in job.secondaries.items()
@@ -315,13 +315,13 @@ def _describe_row_order(terms: SecondaryTerms, *, sealed: bool) -> str:
     if terms.hide_rows:
         return f"the row of every link, {terms.k} for each record of the primary, and a keyed hash of each record"
     number = "records of the primary" if sealed else "training records"
-    return f"a secret permutation of those of its rows that are linked, and the number of {number}"
+    return f"a secret permutation of its linked rows, and the number of {number}"
 
 
 def _describe_links(name: str, terms: SecondaryTerms) -> str:
     numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
     rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)}, as {numbers}"
-    return f"for each record of the primary {rows}, with their similarities ({describe_noise(terms)})"
+    return f"for each record of the primary, {rows}, with their similarities ({describe_noise(terms)})"
 
 
 def _feature_names(columns: PartyColumns) -> str:
@@ -347,11 +347,13 @@ def privacy_guarantees(job: Job) -> list[str]:
     ]
     found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
     if protection.blind:
-        seen = "per record an unordered list of its distances up to an unknown shift"
+        seen = "for each record an unordered list of its distances, up to an unknown shift"
         collusion = "It must not collude with a party."
-        found.append(f"identifiers: The coordinator sees no encoding, but sizes and {seen}. {collusion}")
+        found.append(f"identifiers: The coordinator sees no encodings, only sizes and {seen}. {collusion}")
     if protection.sealed:
-        found.append("labels: Nothing that a secondary receives depends on a label, so no attack on labels can exist.")
+        found.append(
+            "labels: Nothing that a secondary receives depends on a label, so no attack on labels is possible."
+        )
     for what, cut in (("activations", protection.activations), ("gradients", protection.gradient_noise)):
         if cut is not None:
             found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
@@ -382,7 +384,7 @@ def _list_guarantees(terms: SecondaryTerms, *, blind: bool) -> Iterator[str]:
         which = "the similarity of an average link" if terms.metric == "dice" else "one similarity"
         yield (
             f"The paper's greedy attack guesses a filter from {which} with probability at most {terms.tau:g}. "
-            "Attacks that combine all links of a partner, or only use who is listed, are not bounded."
+            "Attacks that combine all links of a partner, or use only who is listed, are not bounded."
         )
     if terms.sigma is not None:
         unit = " times the spread of the secondary's own distances" if blind else ""

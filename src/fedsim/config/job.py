@@ -135,13 +135,13 @@ class FeatureTerms(ConfigSection):
     """Standard deviation of the noise added to every number, as a multiple of the column's standard deviation.
     Categories are replaced at random, to the same effect."""
     average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Replaces the numbers of every record by their mean over a group of at least so many neighbours by latitude and
-    longitude, and its categories by the most common ones of the group. Requires places as identifiers. Hides single
+    """Replaces the numbers of every record by their mean over a group of at least this many neighbours by latitude and
+    longitude, and its categories by the most common ones in the group. Requires places as identifiers. Hides single
     records where the average of an area is what helps."""
     exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Lets the records of every group of at least so many neighbours by latitude and longitude exchange their features
-    at random. Requires places as identifiers. Hides which of them has which features, at little cost where many
-    neighbours of a record are linked."""
+    """Lets the records of every group of at least this many neighbours by latitude and longitude exchange their
+    features at random. Requires places as identifiers. Hides which of them has which features, at little cost where
+    many neighbours of a record are linked."""
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
@@ -165,9 +165,9 @@ class Protection(ConfigSection):
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
     """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
     link, coordinates are displaced and neighbours exchange the features of secondaries; elsewhere their features
-    have noise. They are embedded by an autoencoder. Similarities have noise, and the coordinator is blind; a job by
-    whose terms it cannot link blindly is refused, unless it says `coordinator = "plain"`. Settings given explicitly
-    take precedence."""
+    have noise. They are embedded by an autoencoder. Similarities have noise, and the coordinator is blind; a job with
+    terms that a blind coordinator cannot apply is refused unless it sets `coordinator = "plain"`. Settings given
+    explicitly take precedence."""
 
     features: FeatureTerms | None = None
     """Noise on the features of secondaries, drawn once per record, or averages over neighbours, or an exchange with
@@ -182,8 +182,8 @@ class Protection(ConfigSection):
     """How a secondary computes the embedding of every linked row that it sends once, without labels: instead of
     activations under sealed labels (default there: `random`), and beside them for the trees of the method `stacked`
     (default there: none is sent, and the trees see the primary's own columns only). `random`: random features of secret
-    weights. `features`: ranks of numbers and one column per category, which keeps most and hides no feature.
-    `autoencoder`: a network that the secondary trains to fill in hidden columns of its own table."""
+    weights. `features`: ranks of numbers and one column per category, which keeps most information and hides no
+    feature. `autoencoder`: a network that the secondary trains to fill in hidden columns of its own table."""
     retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
     """Under sealed labels: days for which the primary may store the activations that a secondary sent; then it deletes
     them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
@@ -191,9 +191,9 @@ class Protection(ConfigSection):
 
     coordinator: Literal["plain", "blind"] = setting("plain", example="blind")
     """What the coordinator sees. `plain`: the encoded identifiers of all parties. `blind`: none of them; it deals
-    random masks and opens, in rows shuffled by the parties, by how much distances differ. The links are the same; time
-    and traffic grow with the product of both tables' sizes. Not possible with `relative`, `min_degree`, `dummies`,
-    `hide_rows`, `similarities = "fields"` or `tau`; give `sigma` instead of `tau`."""
+    random masks and learns, in rows shuffled by the parties, only by how much distances differ. The links are the same;
+    time and traffic grow with the product of both tables' sizes. Not possible with `relative`, `min_degree`, `dummies`,
+    `hide_rows`, `similarities = "fields"` or `tau`; use `sigma` instead of `tau`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -255,8 +255,8 @@ class TaskSettings(ConfigSection):
     """How the primary's records are split 7:1:2 into training, validation and test. `group` keeps records with equal
     identifiers in the same part: a harder and more honest test if many records share a place. `time` trains on the
     oldest records and tests on the newest. `column` keeps records with equal cells in the same part; cells that say
-    train, validation and test name the part. The primary names the column in its party file (label.split_by). Trees of
-    the method stacked also learn the validation records once these have chosen them."""
+    train, validation and test name the part. The primary names the column in its party file (label.split_by). The trees
+    of method `stacked` are selected on the validation records, then trained on these as well."""
     label_scale: Literal["linear", "log"] = "linear"
     """`log` learns the logarithm of a label that is always positive, so that relative errors count. Predictions and
     metrics are in the label's own unit; the metric rmse_log chooses the best epoch."""
@@ -285,7 +285,7 @@ class TrainingSettings(ConfigSection):
     """Records per training step. Default: 32 to 256 for `modern`, by the number of records; 128 for `paper`. Larger
     batches need fewer messages."""
     learning_rate: Annotated[float | None, real_number(0, 100)] = setting(None, example=0.002)
-    """Learning rate of the optimiser. Default: that of the preset."""
+    """Learning rate of the optimiser. Default: set by the preset."""
     width: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=256)
     """Hidden units of the local network of every party. Default: 256 for `modern`, 200 for `paper`."""
     patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
@@ -304,8 +304,8 @@ class TrainingSettings(ConfigSection):
     start_from: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", title="the hash of a job")] = setting(
         None, example="0" * 64
     )
-    """Hash of a finished job of the same primary: its weights, and those of the secondaries that took part in it, are
-    where this training starts. Seed, task, network, table and links of these parties must be the same, so that no test
+    """Hash of a finished job of the same primary: training starts from its weights and those of the secondaries that
+    took part in it. Seed, task, network, table and links of these parties must be the same, so that no test
     record was trained on. Methods `fedsim` and `stacked` only. Default: new weights."""
     joining: list[str] | None = setting(None, example=["schools"], title="a list of party names")
     """The secondaries that took no part in the job of `start_from`; they start with new weights."""
@@ -349,7 +349,7 @@ class SecondaryTerms(ConfigSection):
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
     partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
     holds for the average link. Without `tau` and `sigma` there is no noise. A blind coordinator cannot bound the
-    attack: it does not know the spread of the links; give `sigma` there."""
+    attack: it does not know the spread of the links; use `sigma` there."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
     `tau` that works with every metric and every table. Under a blind coordinator, relative to the deviation of the
@@ -380,9 +380,9 @@ class SecondaryTerms(ConfigSection):
     encoding: AgreedSchema = setting(alias="schema", title="a schema with version and fields")
     """The identifier columns and how they are encoded. Both parties use the same schema and key."""
     aligned_with: PartyName | None = setting(None, example="rentals", title="the name of another secondary")
-    """Another secondary to whose rows those of this one correspond one to one, in the same order, as the owners of both
-    have agreed, for example by a key that only they share. Such a secondary is not linked: it has no identifiers and no
-    key, and answers for the rows to which the other one is linked. It has no other setting here but `explanations`. Not
+    """Another secondary whose rows correspond to those of this one, in the same order, as the owners of both have
+    agreed, for example by a key that only they share. An aligned secondary is not linked: it has no identifiers and no
+    key, and answers for the rows to which the other one is linked. Its only other setting here is `explanations`. Not
     possible with a blind coordinator, sealed labels, `hide_rows`, `average_of`, `exchange_of` or `start_from`."""
 
     @model_validator(mode="after")
@@ -600,7 +600,7 @@ class Job(ConfigFile):
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-needs-noise")
             if terms.hide_rows and self.sends_embedding:
-                message = "every row is sent once under sealed labels and for an embedding, so that hide_rows hides"
+                message = "under sealed labels and for an embedding, every row is sent once, so hide_rows hides"
                 message = f"{message} nothing; remove hide_rows, or protection.embedding and gradients = 'none'"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-embedding")
         same = self.coordinator.address == self.primary.address
@@ -613,15 +613,15 @@ class Job(ConfigFile):
     def _check_start_and_embedding(self) -> Self:
         joining = set(self.training.joining or ())
         if joining and (self.training.start_from is None or not joining < set(self.secondaries)):
-            message = "joining names some, but not all, of the secondaries of a job with start_from; change either"
+            message = "joining requires start_from, and must name some but not all of the secondaries; change either"
             raise RuleError(message, "training", "joining", code="nobody-to-join")
         if self.training.start_from and self.protection.sealed:
-            message = "under sealed labels the primary trains alone, from stored rows; remove start_from"
+            message = "under sealed labels the primary trains alone, on stored rows; remove start_from"
             raise RuleError(message, "training", "start_from", code="start-from-and-sealed-labels")
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "trees")]
         if self.protection.embedding and not self.protection.sealed and self.training.method not in able:
             message = f"embedding '{self.protection.embedding}' has no effect with method '{self.training.method}'"
-            message = f"{message}; remove it, choose {' or '.join(able)}, or seal labels by gradients = 'none'"
+            message = f"{message}; remove it, choose {' or '.join(able)}, or seal labels with gradients = 'none'"
             raise RuleError(message, "protection", "embedding", code="embedding-without-use")
         return self
 
@@ -660,21 +660,21 @@ class Job(ConfigFile):
     def _check_aligned(self) -> Self:
         features = self.protection.features
         conflicts = {
-            "aligned-and-blind": (self.protection.blind, "a blind coordinator, under which only '{}' knows the rows"),
+            "aligned-and-blind": (self.protection.blind, "a blind coordinator, where only '{}' knows the linked rows"),
             "aligned-and-sealed-labels": (self.protection.sealed, "sealed labels"),
             "aligned-and-start-from": (self.training.start_from, "training.start_from"),
             "neighbours-need-places": (
                 features and features.among_neighbours,
-                "features.average_of or exchange_of, which need places of its own",
+                "features.average_of or exchange_of, which need its own places",
             ),
         }
         for name, terms in self.secondaries.items():
             if terms.aligned_with is None:
                 continue
-            hidden = {"aligned-and-hide-rows": (terms.hide_rows, "hide_rows of '{}', which shows no number of rows")}
+            hidden = {"aligned-and-hide-rows": (terms.hide_rows, "hide_rows of '{}', which hides row numbers")}
             for code, (found, what) in (conflicts | hidden).items():
                 if found:
-                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' under"
+                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' with"
                     preset, way_out = self.protection.preset, "remove either"
                     if preset and code in SET_BY_PRESET:
                         way_out = f"preset '{preset}' sets it, so set {SET_BY_PRESET[code]} or remove aligned_with"

@@ -133,7 +133,7 @@ class Policy(ConfigSection):
     min_sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.2)
     """Smallest accepted `sigma`; jobs with neither `sigma` nor `tau` are refused."""
     min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=1000)
-    """Smallest number of own records with which the party takes part: with few records, each is easier to find."""
+    """Smallest number of its own records with which the party takes part: with few records, each is easier to find."""
     columns: ColumnNameList | None = setting(None, example=["lat", "lon", "rent"], title=COLUMN_NAMES_TITLE)
     """The columns of the table that jobs may use as identifier, feature or label. Default: all."""
     min_k: Annotated[int | None, whole_number(1, 10_000)] = setting(None, example=10)
@@ -189,17 +189,17 @@ class Policy(ConfigSection):
     secondary cannot recognise a record in another request, and counts it once per request."""
     max_new_links: Annotated[int, whole_number(1, 1_000_000_000)] = 100
     """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
-    many as in training are always allowed. It stops near-copies of a record, each with noise of its own, whose answers
-    could be averaged."""
+    many as in training are always allowed. Without this limit, the noise could be averaged out by predicting
+    near-copies of a record."""
     max_links: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=500)
     """Coordinator only: number of different records of the primary's table that it links to one candidate; a table that
-    needs more is refused. n links reveal a distance as noise smaller by the root of n does. Default: any number."""
+    needs more is refused. n links reveal as much as one with noise divided by sqrt(n). Default: no limit."""
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
     max_jobs: Annotated[int, whole_number(1, 1_000_000)] = 100
-    """Secondary only: number of jobs in which it takes part with one primary. Every job draws noise on similarities
-    and activations again, and n jobs reveal as much as noise smaller by the root of n."""
+    """Secondary only: number of jobs in which it takes part with one primary. Every job draws new noise on similarities
+    and activations, so n jobs reveal as much as one with noise divided by sqrt(n)."""
     max_total_epochs: Annotated[int, whole_number(1, 1_000_000_000)] = 100_000
     """Secondary only: number of epochs that one primary may train with it, over all jobs and studies."""
     max_records: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=5000)
@@ -208,10 +208,10 @@ class Policy(ConfigSection):
     max_record_uses: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=100)
     """Secondary only: number of new records of one primary to which predictions may link any one of its records, over
     all jobs; under a blind coordinator, which hides who is linked to whom, number of prediction requests. A record that
-    many others are linked to can be located from all of them together. Default: any number."""
+    many others are linked to can be located from all of them together. Default: no limit."""
     max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
-    """Secondary only: a training that resumes repeats the steps since its last checkpoint, which shows nothing new as
-    long as the same numbers return. Steps for so many epochs may differ, as after a move to another machine."""
+    """Secondary only: number of epochs whose steps may be repeated with different numbers. A resumed training repeats
+    the steps since its last checkpoint, which shows nothing new unless the numbers differ, as on another machine."""
     report_metrics: bool = False
     """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
     such as NVFlare. Otherwise the engine learns only which epoch is done."""
@@ -222,8 +222,8 @@ class Policy(ConfigSection):
     secondaries: PartyNameList | None = setting(None, example=["schools"], title=PARTY_NAMES_TITLE)
     """Accepted other secondaries. Default: all."""
     approve: JobHashList = setting((), example=["0b1c2d3e" * 8])
-    """Jobs that are approved without `fedsim approve`, by all 64 digits of their hash: another job with the same first
-    digits can be made in minutes."""
+    """Jobs that are approved without `fedsim approve`, by their full 64-digit hash: another job with the same first
+    digits can be found in minutes."""
 
     @model_validator(mode="after")
     def _check_k_range(self) -> Self:
@@ -234,15 +234,15 @@ class Policy(ConfigSection):
 
 
 class TlsSettings(ConfigSection):
-    """Certificate and key from `fedsim certs`. A running party reads them again every half minute: new connections use
-    a renewed certificate, and both authorities of a file with two."""
+    """Certificate and key from `fedsim certs`. A running party reads them again every 30 seconds: new connections use a
+    renewed certificate, and an authority file with two certificates makes both valid."""
 
     authority: ConfigSecret = setting(example="certs/ca.pem")
     """Certificate of the authority that signed the certificates of all parties."""
     certificate: ConfigSecret = setting(example="certs/secondary-rentals.pem")
     """Certificate of this party, valid for its role and name only."""
     key: ConfigSecret = setting(example="certs/secondary-rentals.key")
-    """Private key of the certificate; a file of it only its owner may read."""
+    """Private key of the certificate; a file must be readable only by its owner."""
     revoked: ConfigPath | None = setting(None, example="certs/revoked.pem", title="a path, relative to this file")
     """The authority's list of revoked certificates, from `fedsim certs revoke`; read whenever a peer connects."""
 
@@ -260,7 +260,7 @@ class DataSettings(ConfigSection):
     query: str | None = setting(None, example=EXAMPLE_QUERY, repr=False, title=QUERY_TITLE)
     """SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order."""
     password_file: ConfigSecret | None = setting(None, example="password", title=KEY_TITLE)
-    """File with the database password in its first line, which only its owner may read, or another place of it."""
+    """File with the database password in its first line, readable only by its owner, or another source of it."""
     separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = setting(
         None, example=";"
     )
@@ -296,8 +296,8 @@ class FeatureSettings(ConfigSection):
     """The feature columns; without ``columns`` and ``drop`` all columns that are not identifiers or label."""
 
     columns: ColumnNameList | None = setting(None, example=["rooms", "rent"], title=COLUMN_NAMES_TITLE)
-    """The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that is listed here is
-    used as a feature, too."""
+    """The feature columns. Default: all columns except identifiers, label and those in `drop`. An identifier listed
+    here is used as a feature, too."""
     drop: ColumnNameList = setting((), example=["id"])
     """Columns to ignore, such as row numbers; cannot be combined with `columns`."""
     kinds: dict[str, Literal["number", "category", "date"]] = setting(
@@ -318,7 +318,7 @@ class LabelSettings(ConfigSection):
 
     column: ColumnName = setting(example="price")
     """The column to predict; it never leaves the party and is not used as a feature. Records without a label are not
-    learnt from; they are predicted after training."""
+    used for training; they are predicted afterwards."""
     split_by: ColumnName | None = setting(None, example="sold", title="the name of a column")
     """The column by which the records are split if the job's task.split is `time` or `column`: dates, numbers or, for
     `column`, anything. It never leaves the party, and is a feature only if listed under features.columns."""
@@ -340,8 +340,8 @@ class ServingSettings(ConfigSection):
     uses only the primary's features and is trained after the first; `others` goes on with the other secondaries, if the
     job was trained with `party_dropout`."""
     explain: bool = False
-    """Whether clients of `fedsim serve` may ask what a prediction is made of: similarities, weights and effects of
-    partner records under numbers that are valid in one answer only, and effects of the record's own columns."""
+    """Whether clients of `fedsim serve` may ask what contributed to a prediction: similarities, weights and effects of
+    partner records, under numbers that are valid in one answer only, and effects of the record's own columns."""
 
 
 class ConnectionSettings(ConfigSection):
@@ -353,7 +353,7 @@ class ConnectionSettings(ConfigSection):
     """Proxy for all outgoing connections of this party: HTTP (CONNECT) or SOCKS5. Environment variables such as
     https_proxy have no effect."""
     proxy_login: ConfigSecret | None = setting(None, example="proxy-login", title=KEY_TITLE)
-    """File with user:password for the proxy in its first line, which only its owner may read. Default: the environment
+    """File with user:password for the proxy in its first line, readable only by its owner. Default: the environment
     variable FEDSIM_PROXY_LOGIN, if it is set."""
     relay_authority: ConfigSecret | None = setting(None, example="relay-ca.pem", title=KEY_TITLE)
     """Certificate of the authority that signed the certificate of the job's relay. Default: tls.authority."""
@@ -370,7 +370,7 @@ class ConnectionSettings(ConfigSection):
 
 
 class TelemetrySettings(ConfigSection):
-    """How the owner watches this party; nothing is exported by default, and no setting concerns another party."""
+    """How the owner monitors this party; nothing is exported by default, and no setting concerns another party."""
 
     metrics: str | None = setting(None, example="127.0.0.1:9464", title="host and port, such as 127.0.0.1:9464")
     """Address at which Prometheus reads metrics, under /metrics, without a password. Requires
@@ -474,7 +474,7 @@ class PartyFile(ConfigFile):
         AfterValidator(_resolve_tracking),
     ] = setting(None, example="tensorboard", repr=False)
     """Where the training curves go besides the run folder; primary only. `tensorboard` writes event files to the folder
-    tensorboard of the run, or to another one (`tensorboard:curves`); `mlflow` logs to MLflow, at its own setting or at
+    tensorboard of the run, or to another one (`tensorboard:curves`); `mlflow` logs to MLflow as it is configured, or to
     a URI (`mlflow:http://127.0.0.1:5000`). Requires `pip install fedsim-vfl[tracking]`."""
     tls: TlsSettings | None = None
     """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
@@ -587,7 +587,7 @@ def listen_address(job: Job, party_file: PartyFile) -> str:
     """Return where a coordinator or primary accepts connections; behind a relay, the address of the relay."""
     address = job.address_of(party_file.party)
     if party_file.network.listen and RelayAddress.parse(address):
-        fault = f"the job reaches {party_file.party} through a relay, so that it does not listen"
+        fault = f"the job reaches {party_file.party} through a relay, so it does not listen"
         raise SettingError(f"{fault}; remove network.listen", code="listen-behind-relay")
     return party_file.network.listen or address
 

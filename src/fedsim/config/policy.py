@@ -136,7 +136,7 @@ def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     policy, protection = party_file.policy, job.protection
     yield from _check_features(policy, protection.features)
     if policy.blind_coordinator and not protection.blind:
-        yield "blind_coordinator", "requires a blind coordinator, but that of the job sees encoded identifiers"
+        yield "blind_coordinator", "requires a blind coordinator, but the job's coordinator sees encoded identifiers"
     if policy.sealed_labels and not protection.sealed:
         yield "sealed_labels", "requires sealed labels, but the job sends gradients"
     longest, days = policy.max_retention_days, protection.retention.days
@@ -178,7 +178,7 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     """Check the party's own columns and audit."""
     n_columns = len(columns_outside_policy(job, party_file))
     if n_columns:
-        message = f"would use {n_columns} of its columns against its own policy; its owner must change one of them"
+        message = f"would use {n_columns} columns that its own policy does not allow; its owner must change either"
         yield "columns", message
     if job.protection.blind and party_file.policy.max_links is not None:
         yield (
@@ -223,7 +223,7 @@ def is_aligned(job: Job, party_file: PartyFile) -> bool:
 def audit_advice(job: Job, party_file: PartyFile) -> str:
     """Say how to audit a job for a party, or that nothing can."""
     if is_aligned(job, party_file):
-        return "no audit attacks a secondary that is aligned with another"
+        return "an audit cannot attack a secondary that is aligned with another"
     return f"run {audit_command(job, party_file)}"
 
 
@@ -249,7 +249,7 @@ def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
     if required is None:
         return None
     if is_aligned(job, party_file):
-        return AuditShortfall("aligned", "no audit attacks a secondary that is aligned with another")
+        return AuditShortfall("aligned", "an audit cannot attack a secondary that is aligned with another")
     report = stored_audit(job, party_file)
     if report is None:
         return AuditShortfall("missing", "has no audit report")
@@ -267,7 +267,7 @@ def _audit_weakness(
     if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
         return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
     if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
-        message = "its audit has no attack on features, for a reason that its page lists"
+        message = "its audit has no attack on features (its page gives the reason)"
         return AuditShortfall("no-feature-attack", message)
     above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
     message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"

@@ -179,7 +179,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     deep = _DEEP_KEY.search(text)
     if deep:
         line = text[: deep.start()].count("\n") + 1
-        message = f"{path}, line {line}: a key of {MAX_KEY_DEPTH} or more parts; no setting is nested that deep"
+        message = f"{path}, line {line}: a key of {MAX_KEY_DEPTH} or more parts; no setting is nested that deeply"
         raise FileError(message, code="invalid-toml")
     try:
         return tomllib.loads(text)

@@ -253,6 +253,8 @@ STEP_SUBJECTS = {
     "contribution": "Links and partner features together, the partner's contribution,",
     "total": "Own identifiers, links and partner features together",
 }
+NO_GAIN = Interval(0.0, 0.0, 0.0)  # of a model over itself
+MIN_TEST_RECORDS = 100
 METRIC_NAMES = {"rmse": "error", "auc": "area under the curve", "accuracy": "accuracy"}
 
 
@@ -270,31 +272,44 @@ def gain_sentence(key: str, gain: Interval, unit: GainUnit) -> str:
 
     >>> gain_sentence("features", Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))
     "The partner's features, beyond the links, reduce the error by 1.25 S$ (95 % interval 0.5 to 2)."
-    >>> gain_sentence("links", Interval(0.25, -0.5, 1.0), GainUnit("auc", ""))
-    "The links, beyond the primary's own identifiers, make no measurable difference: 0.25 (95 % interval -0.5 to 1)."
+    >>> gain_sentence("links", Interval(0.25, -0.5, 1.0), GainUnit("auc", ""))[49:]
+    'make no measurable difference (estimate 0.25, 95 % interval -0.5 to 1).'
     """
+    if gain == NO_GAIN:
+        return f"{STEP_SUBJECTS[key]} make no difference: the validation records chose the same model without."
     if gain.covers_zero:
-        interval = f"{format_number(gain.low)} to {format_number(gain.high)}"
-        estimate = format_number(gain.estimate)
-        return f"{STEP_SUBJECTS[key]} make no measurable difference: {estimate} (95 % interval {interval})."
+        estimate = f"estimate {format_number(gain.estimate)}, 95 % interval {_format_interval(gain.low, gain.high)}"
+        return f"{STEP_SUBJECTS[key]} make no measurable difference ({estimate})."
     verb, change = _describe_change(gain, unit)
     return f"{STEP_SUBJECTS[key]} {verb} {change}."
 
 
-def contribution_sentence(gain: Interval, ends: tuple[float, float], unit: GainUnit, split: str) -> str:
-    """Say what the partner adds, the headline of a comparison; ``ends`` are the scores without and with it.
+def contribution_sentence(
+    gain: Interval, ends: tuple[float, float], unit: GainUnit, split: str, *, partners: int = 1
+) -> str:
+    """Say what the partners add, the headline of a comparison; ``ends`` are the scores without and with them.
 
     >>> contribution_sentence(Interval(3.1, 2.2, 4.0), (15.6, 12.5), GainUnit("rmse", "S$"), "random")[:76]
     "The partner's data reduces the error by 3.1 S$ (95 % interval 2.2 to 4), fro"
+    >>> contribution_sentence(Interval(0.1, -0.2, 0.4), (1.5, 1.4), GainUnit("rmse", "S$"), "random")[:91]
+    'No contribution of the partner was found. With its data the error is 0.1 S$ lower (1.4 inst'
     """
-    verb, change = _describe_change(gain, unit)
-    scores = f"from {format_number(ends[0], 4)} to {format_number(ends[1], 4)} ({split} split)"
-    baseline = "compared with the best model of the primary alone, own identifiers included"
+    who, whose, their = ("partner", "partner's", "its") if partners == 1 else ("partners", "partners'", "their")
+    before, after = (format_number(score, 4) for score in ends)
     if gain.covers_zero:
+        direction = "lower" if (gain.estimate >= 0) == (unit.metric == "rmse") else "higher"
+        size = f"{_with_unit(abs(gain.estimate), unit)} {direction}"
+        scores = f"{after} instead of {before} for the best model of the primary alone, {split} split"
+        interval = f"the 95 % interval of the gain, {_format_interval(gain.low, gain.high)}, includes zero"
         missed = f"a contribution of up to {_with_unit(gain.high, unit)} may have been missed"
-        return f"No contribution of the partner was found; {missed}. Its data {verb}s {change}, {scores}, {baseline}."
+        found = f"With {their} data the {_metric_name(unit)} is {size} ({scores})"
+        joined = f"{found}, {'but' if gain.estimate > 0 else 'and'} {interval}: {missed}."
+        return f"No contribution of the {who} was found. {joined}"
+    verb, change = _describe_change(gain, unit)
+    scores = f"from {before} to {after} ({split} split)"
+    baseline = "compared with the best model of the primary alone, own identifiers included"
     hint = " It does not help." if gain.high < 0 else ""
-    return f"The partner's data {verb}s {change}, {scores}, {baseline}.{hint}"
+    return f"The {whose} data {verb}s {change}, {scores}, {baseline}.{hint}"
 
 
 def limit_sentence(improving: int, deciding: int) -> str:
@@ -305,6 +320,25 @@ def limit_sentence(improving: int, deciding: int) -> str:
     """
     share = f"{improving} of {deciding} trainings that decide it were still improving when they ended"
     return f"The number of epochs (--epochs, or training.epochs of the job) limits this result: {share}."
+
+
+def few_records_sentence(records: int) -> str:
+    """Say that a comparison has too few test records for intervals to be relied on.
+
+    >>> few_records_sentence(3)
+    'With only 3 test records the interval is rough; at least 100 are advisable.'
+    """
+    return f"With only {records} test records the interval is rough; at least {MIN_TEST_RECORDS} are advisable."
+
+
+def models_sentence(alone: Sequence[str], together: Sequence[str]) -> str:
+    """Say which models are compared: the names of those that the validation records chose, one per seed.
+
+    >>> models_sentence(["Solo", "Solo"], ["FedSim", "Top1Sim"])
+    "Compared, as the validation records chose: 'FedSim' or 'Top1Sim' with partner, 'Solo' without."
+    """
+    best, base = (" or ".join(f"'{name}'" for name in dict.fromkeys(names)) for names in (together, alone))
+    return f"Compared, as the validation records chose: {best} with partner, {base} without."
 
 
 def parts_sentence(contribution: Interval, links: Interval, features: Interval) -> str:
@@ -334,11 +368,17 @@ def _describe_change(gain: Interval, unit: GainUnit) -> tuple[str, str]:
     """Return a verb, and what changes by how much; the interval is in the direction of the verb."""
     verb = "reduce" if (gain.estimate >= 0) == (unit.metric == "rmse") else "increase"
     low, high = (gain.low, gain.high) if gain.estimate >= 0 else (-gain.high, -gain.low)
-    what = METRIC_NAMES[unit.metric]
-    if unit.metric == "rmse" and unit.unit in ("", unit.label) and unit.label:
-        what += f" in {unit.label}"
-    interval = f"{format_number(low + 0.0)} to {format_number(high + 0.0)}"
-    return verb, f"the {what} by {_with_unit(abs(gain.estimate), unit)} (95 % interval {interval})"
+    size = _with_unit(abs(gain.estimate), unit)
+    return verb, f"the {_metric_name(unit)} by {size} (95 % interval {_format_interval(low, high)})"
+
+
+def _metric_name(unit: GainUnit) -> str:
+    name = METRIC_NAMES[unit.metric]
+    return f"{name} in {unit.label}" if unit.metric == "rmse" and unit.unit in ("", unit.label) and unit.label else name
+
+
+def _format_interval(low: float, high: float) -> str:
+    return f"{format_number(low + 0.0)} to {format_number(high + 0.0)}"  # zero has no sign
 
 
 def _with_unit(size: float, unit: GainUnit) -> str:
@@ -352,13 +392,12 @@ def share_sentence(name: str, share: Interval, features: Interval, unit: GainUni
     """Say what one of several secondaries adds.
 
     >>> share_sentence("rentals", Interval(2.0, 1.5, 2.5), Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))[:75]
-    'rentals: 2 S$ (1.5 to 2.5) of the contribution; its features, beyond its li'
+    'rentals: 2 S$ of the contribution (1.5 to 2.5); its features, beyond its li'
     """
-    parts = [
-        f"{_with_unit(part.estimate, unit)} ({format_number(part.low)} to {format_number(part.high)})"
-        for part in (share, features)
-    ]
-    return f"{name}: {parts[0]} of the contribution; its features, beyond its links, {parts[1]}."
+    sizes = [_with_unit(part.estimate, unit) for part in (share, features)]
+    intervals = [_format_interval(part.low, part.high) for part in (share, features)]
+    own = f"its features, beyond its links, add {sizes[1]} ({intervals[1]})"
+    return f"{name}: {sizes[0]} of the contribution ({intervals[0]}); {own}."
 
 
 # Several secondaries: the contribution is shared out by Shapley values, the mean of what a secondary adds over all
@@ -520,9 +559,12 @@ class Ladder:
         gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
         gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
         shares = {each: self._shares(each) for each in self.seeds}
-        worth, deciding = contribution_sentence(gain, ends, unit, split), self.deciding[split]
-        if any(deciding):
-            worth += f" {limit_sentence(sum(deciding), len(deciding))}"
+        partners, deciding = max(1, len(self.secondaries)), self.deciding[split]
+        records, chosen = len(self.seeds[split][0].labels), self.chosen[split]
+        worth = [contribution_sentence(gain, ends, unit, split, partners=partners)]
+        worth += [few_records_sentence(records)] if records < MIN_TEST_RECORDS else []
+        worth += [limit_sentence(sum(deciding), len(deciding))] if any(deciding) else []
+        models = models_sentence(*([each[side].name for each in chosen] for side in (ALONE, TOGETHER)))
         return {
             "format": LADDER_FORMAT,
             "job": self.about["name"],
@@ -532,13 +574,13 @@ class Ladder:
             "task": self.about["task"],
             "lower_is_better": lower,
             "seeds": len(self.seeds[split]),
-            "records": len(self.seeds[split][0].labels),
+            "records": records,
             "split": split,
-            "worth": worth,
+            "worth": " ".join(worth),
             "limited": any(deciding),
-            "parts": parts_sentence(gain, links, features),
-            "chosen": {side: [each[side].key for each in self.chosen[split]] for side in (ALONE, TOGETHER)},
-            "rungs": [self._rung(rung, each) for each in self.seeds for rung in self.rungs],
+            "parts": f"{models} {parts_sentence(gain, links, features)}",
+            "chosen": {side: [each[side].key for each in chosen] for side in (ALONE, TOGETHER)},
+            "rungs": [self._rung(rung, each) for each in self.seeds for rung in self._distinct_rungs()],
             "gains": [
                 {"key": key, "split": each, **asdict(gain), "says": gain_sentence(key, gain, unit)}
                 for (key, each), gain in gains.items()
@@ -555,6 +597,12 @@ class Ladder:
                 for name, (share, features) in found.items()
             ],
         }
+
+    def _distinct_rungs(self) -> list[Rung]:
+        """Return the rungs without that of binned places where there are none, which repeats another."""
+        split = self.headline_split
+        trained = {rung.key: self.lines[rung.key, split][0]["settings"]["inputs"] for rung in self.rungs}
+        return [rung for rung in self.rungs if rung.inputs != "binned" or trained[rung.key] == "binned"]
 
     def _shares(self, split: str) -> dict[str, tuple[Interval, Interval]]:
         """Return what each secondary adds, and what its features add to its links while all others take part."""
@@ -595,18 +643,9 @@ class Ladder:
 
 
 def best_by_measure(measure: Measure, validation: Mapping[str, Metrics]) -> str:
-    """Return the training that is best by the ladder's measure, and where equal by what training itself selects by.
-
-    The latter alone counts if a stored training of an earlier release lacks the measure.
-    """
-    measured = all(measure.name in metrics for metrics in validation.values())
+    """Return the training that is best by the ladder's measure, and where equal by what training itself selects by."""
     sign = -1.0 if measure.lower_is_better else 1.0
-
-    def rank(name: str) -> tuple[float, ...]:
-        metrics = validation[name]
-        return (sign * metrics[measure.name], *selection_key(metrics)) if measured else selection_key(metrics)
-
-    return max(validation, key=rank)
+    return max(validation, key=lambda name: (sign * validation[name][measure.name], *selection_key(validation[name])))
 
 
 def train_ladder(  # noqa: PLR0913 - the last two are options by name
@@ -688,12 +727,8 @@ def is_improving(line: Mapping[str, Any]) -> bool:
     (False, False)
     >>> is_improving({"best_epoch": 5, "limit": 12, "patience": 8}), is_improving({"best_epoch": 11, "limit": 12})
     (True, True)
-    >>> is_improving({"best_epoch": 5, "epochs": 8, "limit": 8})
-    True
     """
     limit, patience = line.get("limit", np.inf), line.get("patience")
-    if "patience" not in line and "epochs" in line:  # stored by an earlier release, which did not say how patient
-        return bool(line["epochs"] >= limit)
     last = LATE_SHARE * limit if patience is None else limit - patience
     return bool(line["best_epoch"] > last)
 
@@ -731,6 +766,11 @@ class TrainedCase:
         for rung in rungs:
             if rung.key in (*WITHOUT_PARTNER, *WITH_PARTNER):
                 self._lengthen(rung)
+        for rung in rungs:  # placebo partners train for as long as the partner that they are compared with
+            real = self._find_rung(replace(rung, partner="real"))
+            if rung.partner == "placebo" and real is not None and real.key in self._used:
+                self._used[rung.key] = replace(rung, epochs=self._used[real.key].epochs)
+                self.train([self._used[rung.key]])
 
     def choose_ends(self) -> dict[str, Rung]:
         """Return the rungs that stand for the primary alone and with the partner, which need no further training."""
@@ -767,12 +807,16 @@ class TrainedCase:
     def _placebo_of(self, rung: Rung) -> Rung:
         """Return the same training with a placebo partner: a rung of the ladder if it has one, else one more."""
         twin = replace(rung, key=f"{rung.key}-placebo", name=f"{rung.name}, placebo partner", partner="placebo")
-        unnamed = replace(twin, key="", name="")
-        twin = next((one for one in self.rungs if replace(one, key="", name="") == unnamed), twin)
+        twin = self._find_rung(twin) or twin
         self._used[twin.key] = replace(twin, epochs=self._used.get(rung.key, rung).epochs)
         self.train([self._used[twin.key]])
         self._lengthen(twin)
         return twin
+
+    def _find_rung(self, wanted: Rung) -> Rung | None:
+        """Return the rung of the ladder that trains the same, whatever its name."""
+        unnamed = replace(wanted, key="", name="")
+        return next((one for one in self.rungs if replace(one, key="", name="") == unnamed), None)
 
     def tell_apart(self, together: Rung, names: Sequence[str]) -> dict[str, Rung]:
         """Train the best rung with some of the secondaries only, and with a placebo in place of each, by name."""

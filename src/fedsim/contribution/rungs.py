@@ -475,9 +475,7 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
 # Of the training behind stored results. Raise it with every change that alters them: results of different revisions are
 # never compared.
-REVISION = 2
-# Settings that the first stored results lack.
-ADDED_SETTINGS = ("hidden", "decay", "members", "party_dropout", "taking_part", "placebos")
+REVISION = 3
 
 
 class ResultStore:
@@ -505,7 +503,7 @@ class ResultStore:
         if self.name_of(key) not in self._lines:
             return False
         try:
-            self.predictions(key)
+            self.predictions(key), self.validation_predictions(key)
         except (OSError, ValueError, EOFError):
             return False
         return True
@@ -513,20 +511,11 @@ class ResultStore:
     def name_of(self, key: Mapping[str, Any]) -> str:
         """Return the name of a training; equal trainings have equal names.
 
-        The rung's name and key do not change what is trained. Settings that were added after the first results were
-        stored count only if they are set, so that stored names stay valid.
+        The rung's name and key do not change what is trained.
         """
-        settings = {
-            name: value
-            for name, value in key["settings"].items()
-            if name not in ("key", "name") and not (name in ADDED_SETTINGS and value is None)
-        }
-        named = [settings, key["data"], *([key["revision"]] if "revision" in key else [])]
+        settings = {name: value for name, value in key["settings"].items() if name not in ("key", "name")}
+        named = [settings, key["data"], key.get("revision")]  # results of the first releases have none
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:24]
-
-    def forget(self, key: Mapping[str, Any]) -> None:
-        """Train this training again when it is asked for next."""
-        self._lines.pop(self.name_of(key), None)
 
     def line(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """Return the results of a training."""
@@ -536,21 +525,19 @@ class ResultStore:
         """Return its predictions of the test records."""
         return np.asarray(np.load(self._predictions_path(key), allow_pickle=False))
 
-    def validation_predictions(self, key: Mapping[str, Any]) -> AnyArray | None:
-        """Return its predictions of the validation records, if they are stored."""
-        path = self._predictions_path(key).with_suffix(".validation.npy")
-        return np.asarray(np.load(path, allow_pickle=False)) if path.is_file() else None
+    def validation_predictions(self, key: Mapping[str, Any]) -> AnyArray:
+        """Return its predictions of the validation records."""
+        return np.asarray(np.load(self._predictions_path(key).with_suffix(".validation.npy"), allow_pickle=False))
 
-    def add(self, line: dict[str, Any], predictions: AnyArray, on_validation: AnyArray | None = None) -> None:
+    def add(self, line: dict[str, Any], predictions: AnyArray, on_validation: AnyArray) -> None:
         """Store a training; the line is written last, so it is there only if the predictions are."""
         path, results = self._predictions_path(line), self.folder / RESULTS_FILE
         ensure_folder(path.parent)
         for file, values in ((path.with_suffix(".validation.npy"), on_validation), (path, predictions)):
-            if values is not None:
-                buffer = io.BytesIO()
-                np.save(buffer, values.astype(np.float32), allow_pickle=False)
-                with atomic_write(file) as part:
-                    part.write_bytes(buffer.getvalue())
+            buffer = io.BytesIO()
+            np.save(buffer, values.astype(np.float32), allow_pickle=False)
+            with atomic_write(file) as part:
+                part.write_bytes(buffer.getvalue())
         text = json.dumps(line, allow_nan=False)
         append_durably(results, f"{text}\n".encode(), after=len(_read_complete_lines(results).encode()))
         self._lines[self.name_of(line)] = line
@@ -577,8 +564,7 @@ def _parse_line(line: str, path: Path) -> dict[str, Any]:
     if not (isinstance(parsed, dict) and isinstance(parsed.get("settings"), dict) and "data" in parsed):
         message = f"{path} has a line without settings and data; fix or remove the file"
         raise FileError(message, code="results-incomplete")
-    settings = parsed["settings"]
-    return {**parsed, "settings": settings | {name: settings.get(name) for name in ADDED_SETTINGS}}
+    return parsed
 
 
 def train_missing(
@@ -610,11 +596,8 @@ def _stack(
 ) -> RungOutcome:
     """Train the components of a rung, or take their stored results, and combine them."""
     keys = [part.result_key(arrays) for part in rung.components]
-    for key in keys:
-        if results.validation_predictions(key) is None:  # a result of an earlier release has none
-            results.forget(key)
     train_missing([arrays], rung.components, results, report, train_rung)
-    on_validation = [np.asarray(results.validation_predictions(key)) for key in keys]
+    on_validation = [results.validation_predictions(key) for key in keys]
     on_test = [results.predictions(key) for key in keys]
     if rung.inputs == "embedded":
         outcome = combine_embedded(rung, arrays, on_test[0], on_validation[0])

@@ -107,12 +107,12 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
             A table of the primary's identifiers, where an earlier step of a pipeline changes or drops those in ``X``.
             With scikit-learn's metadata routing: ``set_fit_request(identifiers=True)``, and likewise for ``predict``.
         sample_weight
-            How much each record counts in the loss, in the choice of the best epoch and in the intervals: one of
-            weight 2 as much as two, one of weight 0 as if it were not there. Columns are scaled without weights.
+            How much each record counts in the loss, in the choice of the best epoch and in the intervals: a record of
+            weight 2 counts as two records, and one of weight 0 is ignored. Columns are scaled without weights.
         eval_set
             ``(X, y)`` of the records that choose the best epoch, instead of some of the training records, or a mapping
             with ``X``, ``y`` and any of ``identifiers`` and ``sample_weight``; ``validation_fraction`` then has no
-            effect. Nothing else is learnt from them. Their links follow those of the training records in ``links_``.
+            effect. They are used for nothing else. Their links follow those of the training records in ``links_``.
         """
         fresh, settings = copy(self), inputs.estimator_settings(self)
         records = _labelled_table(fresh, X, y, identifiers, sample_weight, reset=True)
@@ -185,7 +185,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         return pl.DataFrame([{name: value for name, value in row.items() if name != "validation"} for row in rows])
 
     def find_matches(self, X: Any, *, identifiers: Any = None) -> list[explain.Matches]:  # noqa: N803
-        """Return which row of each secondary is taken for the match of each record, and how sure that is.
+        """Return which row of each secondary is chosen as the match of each record, and how certain that is.
 
         Parameters
         ----------
@@ -314,9 +314,9 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         The kinds of columns, in any of the tables, whose data type does not determine it.
     epochs, batch_size, learning_rate, patience : default=None
         By default those of the preset; ``modern`` chooses them by the number of training records. Training stops after
-        ``patience`` epochs without a better one, and the best epoch is kept.
+        ``patience`` epochs without improvement, and the best epoch is kept.
     members : int, default=None
-        Networks of the primary that are trained side by side and averaged; by default as many as the preset has.
+        Number of networks that the primary trains side by side and averages; by default set by the preset.
     width : int, default=None
         Hidden units of every party's local network; by default those of the preset.
     party_dropout : float, default=None
@@ -324,7 +324,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         :meth:`explain` says what the model predicts while one is away. Methods fedsim and stacked only.
     validation_fraction : float, default=0.125
         Share of the training records that are used to choose the best epoch. Trees beside the network (method
-        stacked) learn them as well once they have chosen.
+        stacked) are then trained on them as well.
     validation_split : {"random", "identifiers"}, default="random"
         Whether these are drawn one by one, or so that records with equal identifiers stay together.
     random_state : int, RandomState or None

@@ -80,7 +80,7 @@ def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.Data
     with translate_sklearn_errors():
         validate_data(estimator, table, skip_check_array=True, reset=reset)
     if not (frame.height and frame.width):
-        message = f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; give some of both"
+        message = f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; it needs some of both"
         raise InputError(message, code="empty-table")
     return frame
 

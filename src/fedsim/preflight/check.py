@@ -167,10 +167,10 @@ def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
         fix = "pip install fedsim-vfl[telemetry]"
         yield failure("telemetry", f"the package {missing[0]} is not installed", fix, code="missing-package")
     if settings.metrics and (fault := _find_port_fault(settings.metrics)):
-        message = f"{fault.message}, so that there will be no metrics"
+        message = f"{fault.message}, so there will be no metrics"
         yield warning("telemetry", message, "choose another address in telemetry.metrics", code=fault.code)
     if settings.metrics and not is_loopback(settings.metrics):
-        message = f"everyone who reaches {settings.metrics} can read this party's metrics, without a password"
+        message = f"anyone who can reach {settings.metrics} can read this party's metrics, without a password"
         fix = "use 127.0.0.1, or let only Prometheus reach the port"
         yield warning("telemetry", message, fix, code="public-metrics")
     address = urlsplit(settings.otlp or "")
@@ -207,7 +207,7 @@ def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
         yield failure("folder", message, fix, code="not-writable")
         return
     if mode & WRITABLE_BY_OTHERS:
-        message = f"{folder} is writable for other users of this machine"
+        message = f"{folder} is writable by other users of this machine"
         yield warning("folder", message, f"chmod 700 {folder}", code="writable-by-others")
     yield ok("folder", str(folder))
 
@@ -221,7 +221,7 @@ def check_disk(case: table.PartyInJob) -> Iterator[CheckFinding]:
         return  # reported by the check of the folder
     if free < DISK_HEADROOM * needed:
         report = failure if free < needed else warning
-        message = f"{_gigabytes(free)} are free, about {_gigabytes(needed)} are needed"
+        message = f"{_gigabytes(free)} is free, but about {_gigabytes(needed)} is needed"
         yield report("disk", message, f"free some space, or set another folder in {case.own.path}", code="disk-full")
     else:
         yield ok("disk", f"{_gigabytes(free)} free")
@@ -279,7 +279,7 @@ def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
         return
     address = party_file.listen_address(case.job, case.own)
     if relay := RelayAddress.parse(address):
-        yield ok("port", f"none is opened: other parties come through the relay {relay.address}")
+        yield ok("port", f"none is opened: other parties connect through the relay {relay.address}")
         return
     fault = _find_port_fault(address)
     yield failure("port", fault.message, fault.fix, code=fault.code) if fault else ok("port", f"{address} is free")
@@ -421,7 +421,7 @@ def _check_private_file(check: str, path: SecretSource) -> Iterator[CheckFinding
     except OSError:
         return  # reported where the file is read
     if mode & READABLE_BY_OTHERS:
-        message = f"{path} is readable for other users of this machine"
+        message = f"{path} is readable by other users of this machine"
         yield warning(check, message, f"chmod 600 {path}", code="readable-by-others")
 
 
@@ -642,9 +642,8 @@ def check_aligned(job: Job, n_records: dict[str, int]) -> Iterator[CheckFinding]
         if leader is None or not {name, leader} <= n_records.keys():
             continue
         if n_records[name] != n_records[leader]:
-            result = (
-                f"{name} has {n_records[name]:,} records, but it is aligned with {leader}, of {n_records[leader]:,}"
-            )
+            own, other = n_records[name], n_records[leader]
+            result = f"{name} has {own:,} records, but {leader}, with which it is aligned, has {other:,}"
             fix = "give both tables the same records in the same order"
             yield failure("aligned", result, fix, code="aligned-sizes")
         else:

@@ -92,7 +92,7 @@ def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyC
     except FedSimError as error:
         return None, [error_finding("columns", error)]
     linking, features = len(columns.linking), len(columns.features or ())
-    return columns, [ok("columns", f"{linking} that link, {features:,} features{', label' * bool(columns.label)}")]
+    return columns, [ok("columns", f"{linking} for linking, {features:,} features{', label' * bool(columns.label)}")]
 
 
 def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
@@ -109,12 +109,12 @@ def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
         linking = [column for column in _own_identifiers(case.own, case.job) if column in frame.columns]
         groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
         if groups < MIN_GROUPS:
-            result = f"all records share {groups} sets of identifiers, and a split by group needs {MIN_GROUPS}"
+            result = f"there are only {groups} different sets of identifiers, but a group split needs {MIN_GROUPS}"
             yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
     else:
         random_split(here, np.random.default_rng(0))
     if largest > MAX_FRAME_BYTES:
-        result = f"the largest message would have {largest:,} bytes, and {MAX_FRAME_BYTES:,} are allowed"
+        result = f"the largest message would have {largest:,} bytes, but only {MAX_FRAME_BYTES:,} are allowed"
         yield failure("records", result, "use fewer records, shorter filters or a smaller k")
     yield ok("records", f"{here:,}")
 
@@ -234,7 +234,7 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     swapped = [pair for pair in combinations(columns, 2) if _are_swapped(*pair)]
     findings = []
     for one, other in swapped:
-        result = f"columns '{one.name}' and '{other.name}' look exchanged: each fits the range of the other"
+        result = f"columns '{one.name}' and '{other.name}' appear to be swapped: each fits the range of the other"
         names = f'{one.agreed} = "{other.name}", {other.agreed} = "{one.name}"'
         fix = f"in {case.own.path}: [identifiers] {names}"
         findings.append(failure("identifiers", result, fix, code="columns-exchanged"))
@@ -255,7 +255,7 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     if case.columns and columns and not findings:
         unique = dict.fromkeys(column.name for column in columns)
         missing = "" if notes else "none missing, "
-        yield ok("identifiers", f"{', '.join(unique)}: {missing}all as their encodings need them")
+        yield ok("identifiers", f"{', '.join(unique)}: {missing}all valid for their encodings")
 
 
 def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
@@ -324,14 +324,16 @@ def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
     findings = list(_cell_findings("label", cells))
     if case.job.task.label_scale == "log" and not findings and bool((cells.values <= 0).any()):
         way_out = 'set task.label_scale = "linear" in the job'
-        findings.append(failure("label", f"column '{name}' is zero or less", way_out, code="label-not-positive"))
+        findings.append(
+            failure("label", f"column '{name}' has values of zero or less", way_out, code="label-not-positive")
+        )
     if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
         words = case.own.data.missing if case.own.data else ()
         findings += _label_findings(cells.values.drop_nulls(), words, classes=classes)
     yield from findings
     lacking = sum(len(fault.rows) for fault in missing)
     if lacking:
-        yield info("label", f"{lacking:,} of {len(cells.values):,} records have none and are predicted after training")
+        yield info("label", f"{lacking:,} of {len(cells.values):,} records lack one and are predicted after training")
     if not findings:
         yield ok("label", f"{name}: {case.job.task.kind}")
 
@@ -340,17 +342,17 @@ def _label_findings(filled: pl.Series, missing_words: tuple[str, ...], *, classe
     values, where = filled.n_unique(), f"column '{filled.name}'"
     numeric = not read_cells(filled, CellType.NUMBER).faults
     if values == 1 or (classes and not values):
-        what = "one class only" if classes else "one value only"
+        what = "only one class" if classes else "only one value"
         yield failure("label", f"{where} has {what}", "predict another column", code="constant-label")
     elif values == 2 and not classes:
-        fix = 'set task.kind = "classification" in the job if it is a yes or no'
-        yield warning("label", f"{where} has two values only, as classes have", fix)
+        fix = 'set task.kind = "classification" in the job if it is a yes/no label'
+        yield warning("label", f"{where} has only two values, like a class label", fix)
     elif values > MAX_CLASSES and classes and numeric:
         fix = 'set task.kind = "regression" in the job if it is a quantity'
         yield warning("label", f"{where} has {values:,} classes, all of them numbers", fix)
     gaps = int(filled.is_in(list(missing_words)).sum()) if classes and not numeric else 0
     if gaps:
-        result = f"{where}: {gaps:,} of {len(filled):,} hold a word of data.missing, a class of its own"
+        result = f"{where}: {gaps:,} of {len(filled):,} are words listed in data.missing, a class of their own"
         yield warning("label", result, "drop those records if their class is not known")
 
 
@@ -420,7 +422,7 @@ _SUSPECTS: tuple[tuple[Callable[[pl.Series], bool], str, str], ...] = (
     (_matches(DECIMAL_COMMA), "decimal commas, learnt as words", "write decimals with a point"),
     (_is_almost_numbers, "numbers except for some cells, learnt as words", "list such words in data.missing"),
     (_matches(ISO_DAY), "dates, learnt as words", 'declare them: [features] kinds = { ... = "date" }'),
-    (_counts_records, "another value in every record; is it a record number or name?", "drop it: [features] drop"),
+    (_counts_records, "a different value in every record: an ID or a name?", "drop it: [features] drop"),
     (_holds_codes, "codes, learnt as numbers", 'declare them: [features] kinds = { ... = "category" }'),
 )
 

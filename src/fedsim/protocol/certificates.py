@@ -281,7 +281,7 @@ def renew_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
         key = certificate.public_key()
         check_party(certificate, path, party)
         if not isinstance(key, ec.EllipticCurvePublicKey) or not issued_by(certificate, authority.certificate):
-            fault = f"{path} is of another authority; renew it there, or remove it to create a new one here"
+            fault = f"{path} was issued by another authority; renew it there, or remove it to create a new one here"
             raise FileError(fault, code="other-authority")
         renewed[path] = authority.sign(party, key, now, days)
     for path, pem in renewed.items():
@@ -356,7 +356,7 @@ def sign_request(
     request, party = read_request(path)
     found, key = key_fingerprint(request), request.public_key()
     if fingerprint is not None and fingerprint.replace(":", "").lower() != found:
-        fault = f"the key of {path} has the fingerprint {found}, not the given one"
+        fault = f"the key of {path} has the fingerprint {found}, not the expected one"
         raise FileError(f"{fault}; ask the owner of {party} for both again", code="other-fingerprint")
     written = []
     if any(map(os.path.lexists, authority_files(folder))):
@@ -390,7 +390,7 @@ def revoke_certificates(folder: Path, paths: Sequence[Path], now: datetime) -> P
     for each in paths:
         certificate = read_certificates(each)[0]
         if not issued_by(certificate, authority.certificate):
-            raise FileError(f"{each} is of another authority; revoke it there", code="other-authority")
+            raise FileError(f"{each} was issued by another authority; revoke it there", code="other-authority")
         revoked.setdefault(certificate.serial_number, now)
     builder = (
         x509.CertificateRevocationListBuilder()

@@ -172,7 +172,7 @@ class SessionAcceptor:
         if caller is not None and caller != claimed:
             return Rejection(f"the certificate belongs to {caller}, but the caller claims to be {claimed}")
         if claimed not in self.expected:
-            return Rejection(f"{claimed} takes no part in this job, or does not talk to {self.connection.party}")
+            return Rejection(f"{claimed} is not a party of this job, or does not connect to {self.connection.party}")
         return claimed
 
     def _incompatibility(self, party: Party, hello: Hello) -> str:

@@ -234,7 +234,7 @@ def open_control(relay: RelayAddress, credentials: Credentials, seconds: float) 
             control.do_handshake()
             shown = ssl.DER_cert_to_PEM_cert(control.getpeercert(binary_form=True) or b"").encode()
             if certs.certificate_party(shown).role is not Role.RELAY:
-                fault = f"{where} shows the certificate of a {certs.certificate_party(shown).role}, not of a relay"
+                fault = f"{where} presented the certificate of a {certs.certificate_party(shown).role}, not of a relay"
                 raise ConnectionLost(fault, code="relay-untrusted", lasting=True)
     except ssl.SSLCertVerificationError as error:
         hint = "give its authority as network.relay_authority, or have its certificate signed by the job's authority"

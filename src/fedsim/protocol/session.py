@@ -349,7 +349,7 @@ class Session:
         if self._disconnected_since is not None:
             waited = now - self._disconnected_since
             if waited > limit:
-                hint = "restart it, then this party: both continue where they were"
+                hint = "restart it, then this party: both continue where they left off"
                 raise AwayError(f"{self.peer} has been disconnected for {waited:.0f} seconds; {hint}", code="peer-away")
             detail = ""
             retrying = "retrying until it returns" if math.isinf(limit) else f"retrying for {limit:.0f} s"
@@ -425,7 +425,7 @@ class Session:
         message = envelope.message
         if isinstance(message, Trouble) and message.origin == str(self.connection.party):
             # This process has not failed: the peer ends because of an earlier one, and will have to be started again.
-            log.warning("%s stops because this party stopped before; waiting until it is started again", self.peer)
+            log.warning("%s stopped because this party had stopped; waiting until it is restarted", self.peer)
         elif isinstance(message, Trouble):
             origin, reason = str(self.peer), safe_peer_text(message.reason)  # the transport has proved who says so
             if message.origin != origin:

@@ -254,7 +254,7 @@ class _TlsAttempt:
         if known is None and (fault := certs.date_fault(own, datetime.now(UTC))):
             known = "own-certificate-out-of-date", f"it {fault}; {_RENEW}"
         elif known is None and not any(certs.issued_by(own, each) for each in self.authorities):
-            known = "own-certificate-of-other-authority", f"it is of another authority; {_ONE_FOLDER}"
+            known = "own-certificate-of-other-authority", f"it was issued by another authority; {_ONE_FOLDER}"
         if known:
             return TlsProbe(known[0], f"{self.address} refuses our certificate: {known[1]}", lasting=True)
         alert = _alert(reason)

@@ -34,12 +34,12 @@ LEAD = (
 )
 # What no file of a job can say; people answer it.
 QUESTIONS = (
-    "What is the purpose of the processing, and on which legal basis does each party process and disclose?",
-    "Whose data are these (categories of persons), and how were they informed?",
-    "Which party is controller, joint controller or processor, and which contract says so?",
-    "Where does each party run its process, and does data leave the country?",
+    "What is the purpose of the processing, and on what legal basis does each party process and disclose data?",
+    "Whose data is processed (categories of data subjects), and how were these people informed?",
+    "Which party is a controller, joint controller or processor, and which contract says so?",
+    "Where does each party run its process, and does any data leave the country?",
     "Who uses the predictions, for which decisions, and who can object?",
-    "For how long are models, links, predictions, logs and backups kept? Files state a time for activations only.",
+    "How long are models, links, predictions, logs and backups kept? The files state a time only for activations.",
 )
 LINE = 'stroke="currentColor"'
 STORED = {
@@ -151,7 +151,7 @@ def _processing(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
             ("features", ", ".join(features) or "none", source),
             ("label", columns.label or "none", "party file"),
             ("approval", _approval_text(job, one), "approvals/HASH.json"),
-            ("policy", "; ".join(_policy_terms(own)) or "no condition is set", "party file"),
+            ("policy", "; ".join(_policy_terms(own)) or "no conditions", "party file"),
         ]
         if one.spent is not None:
             spent = one.spent
@@ -159,7 +159,7 @@ def _processing(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
             text += f"{pluralise(spent.records, 'record')} linked"
             rows.append((f"spent by {job.primary.name} over all jobs", text, "budgets/"))
         tables.append(PageTable(f"Processed by {one.name}", ("", "content", "source"), tuple(rows)))
-    note = f"Purpose, legal basis and categories of persons are {NOT_STATED}; see Open questions."
+    note = f"Purpose, legal basis and categories of data subjects are {NOT_STATED}; see Open questions."
     return PageSection("processing", "Record of processing", (note,), tables=tuple(tables))
 
 
@@ -349,7 +349,7 @@ def _retention(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
         rows.append(("primary", "activations of linked rows", agreed, "job file"))
     stored = STORED | ({Role.COORDINATOR: BLIND_STORED} if job.protection.blind else {})
     rows += [(str(role), what, NOT_STATED, "") for role, what in stored.items()]
-    tables = [PageTable("What is stored, and how long", ("party", "what", "how long", "source"), tuple(rows))]
+    tables = [PageTable("What is stored, and for how long", ("party", "what", "how long", "source"), tuple(rows))]
     now = [
         (one.name, name, "none" if end is None else f"until {end:%Y-%m-%d}")
         for one in parties
@@ -378,7 +378,7 @@ def _logs(parties: Sequence[PartyEvidence]) -> PageSection:
         last = one.log[-1].hash[:16] if one.log else "none"
         rows.append((one.name, f"{len(one.log):,}", last, state))
     table = PageTable("Audit logs (source: audit.jsonl)", ("party", "entries", "last hash", "check"), tuple(rows))
-    note = "An owner could rewrite its log; only the receipts of its peers show that it did not (`fedsim privacy log`)."
+    note = "An owner could rewrite its log; only receipts held by its peers can rule that out (`fedsim privacy log`)."
     return PageSection("logs", "Accountability", (note,), tables=(table,))
 
 

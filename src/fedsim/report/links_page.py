@@ -167,8 +167,8 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
         charts.band_figure(
             diagnostics.similarity_by_rank,
             title="Similarity by rank",
-            caption="The network's input. A steep fall means that few partner records matter; a flat band, that "
-            "a larger K may help.",
+            caption="The network's input. A steep fall means that few partner records matter; a flat band "
+            "means that a larger K may help.",
             axis="similarity, scaled",
         ),
         charts.band_figure(
@@ -192,9 +192,9 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
         charts.reuse_figure(
             diagnostics.hubness,
             title="Reuse of candidates",
-            caption=f"With even use each candidate would be in {format_number(even)} lists; the most used one is in "
-            f"{summary.busiest_use:,}. Links are less informative where a few candidates are in very many "
-            "lists.",
+            caption=f"If all candidates were used equally, each would be in {format_number(even)} lists; "
+            f"the most used one is in {summary.busiest_use:,}. Links are less informative where a few candidates are "
+            "in very many lists.",
         ),
     ]
     known = {name: value for name, value in summary.improvement.items() if math.isfinite(value)}

@@ -197,7 +197,7 @@ def _describe_visible_links(job: Job) -> str:
     if job.protection.blind:
         noisy = any(terms.tau or terms.sigma for terms in job.secondaries.values())
         seen = f"the distances of partners{', with noise' if noisy else ''}, and pseudonymous row numbers. The blind"
-        seen = f"{seen} coordinator knows distances up to an unknown shift only, and the primary computes similarities"
+        seen = f"{seen} coordinator knows distances only up to an unknown shift, and the primary computes similarities"
     average = "all records" if job.protection.sealed else "the training records"
     scale = f"Similarities are scaled: 0 is the average link of {average}, 1 is one standard deviation more similar"
     return f"What the primary sees of the links: {seen}. {scale}."
@@ -232,7 +232,7 @@ def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
     yield charts.band_figure(
         ranks,
         title=f"Similarity by rank: {links.secondary}",
-        caption="A steep fall means that few partner records matter; a flat band, that a larger K may help.",
+        caption="A steep fall means that few partner records matter; a flat band means that a larger K may help.",
         axis="similarity, scaled",
     )
     path = run.folder / "lists" / f"{links.secondary}.safetensors"
@@ -250,8 +250,8 @@ def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
         yield charts.reuse_figure(
             np.repeat(*(np.array(column, dtype=np.int64) for column in zip(*links.reuse, strict=True))),
             title=f"Reuse of candidates: {links.secondary}",
-            caption=f"With even use each candidate would be in {format_number(even)} lists. Links are less informative "
-            "where a few candidates are in very many lists.",
+            caption=f"If all candidates were used equally, each would be in {format_number(even)} lists. Links are "
+            "less informative where a few candidates are in very many lists.",
         )
 
 
@@ -299,7 +299,7 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
     own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
     notes = [EXAMPLES_NOTE]
     if withheld := ", ".join(examples[0].explanation.withheld):
-        notes.append(f"{withheld}: left out, because the job has explanations = false there.")
+        notes.append(f"{withheld}: left out, because the job sets explanations = false for it.")
     return PageSection("examples", title, tuple(notes), tuple(drawn), own)
 
 
@@ -429,7 +429,7 @@ def calibration_tables(record: RunRecord) -> Iterator[PageTable]:
     figures = ("log loss before", "log loss after", "gap before", "gap after")
     head = ("probabilities of", "records", "temperature", *figures)
     note = "Log-odds are divided by the temperature with the smallest log loss on the validation records; the test "
-    note += "records show what it is worth. The gap is that between confidence and accuracy. Predicted classes stay."
+    note += "records show the effect. The gap is between confidence and accuracy. Predicted classes do not change."
     yield PageTable("Calibration of probabilities", head, rows, note)
 
 

@@ -64,8 +64,8 @@ class PrimaryBudget:
                 return spent
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             pass
-        hint = "restore it, or remove it if this primary may spend its budget anew"
-        raise FileError(f"{path} does not hold a budget; {hint}", code="bad-budget")
+        hint = "restore it, or delete it to reset the budget of this primary"
+        raise FileError(f"{path} is not a valid budget file; {hint}", code="bad-budget")
 
     def charge_job(self, job: str, epochs: int) -> Spending:
         """Charge a job once, however often it resumes; raise ``PolicyError`` beyond the owner's limits."""

@@ -181,7 +181,7 @@ def confirm_log(
             except (ValueError, FileError):
                 raise FileError(f"{where} is not a valid receipt", code="bad-receipt", line=number) from None
             if statement.party != owner:
-                fault = f"{where} is of {statement.party}, but the log is of {owner or 'nobody'}"
+                fault = f"{where} belongs to {statement.party}, but the log belongs to {owner or 'nobody'}"
                 raise FileError(f"{fault}; give receipts of this log", code="other-party", line=number)
             found = entries[statement.entries - 1].hash if 1 <= statement.entries <= len(entries) else ""
             if found != statement.head:

@@ -466,7 +466,7 @@ class AuditLog:
             finally:
                 os.close(file)
         except OSError as error:
-            hint = "a party does nothing that it cannot log: check folder, permissions and disk space"
+            hint = "a party does nothing that it cannot log; check the folder, its permissions and disk space"
             message = f"cannot write the audit log {self.path}: {error.strerror}; {hint}"
             raise FileError(message, code="audit-log-unwritable") from error
 

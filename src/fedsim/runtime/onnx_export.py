@@ -190,7 +190,7 @@ def register_model(loaded: PrimaryNetwork, name: str) -> str:
             mlflow.log_metrics(loaded.metrics)
             logged = flavour.log_model(model, name="primary", signature=signature, registered_model_name=name)
     except mlflow.exceptions.MlflowException as error:
-        message = f"MLflow did not take the model ({type(error).__name__}); check MLFLOW_TRACKING_URI and the name"
+        message = f"MLflow did not accept the model ({type(error).__name__}); check MLFLOW_TRACKING_URI and the name"
         raise SettingError(message, code="tracking-failed") from error
     return str(logged.model_uri)
 

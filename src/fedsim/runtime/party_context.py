@@ -101,7 +101,7 @@ def _follow(party_file: PartyFile, own: Credentials, stop: threading.Event) -> N
         except errors.FedSimError as error:
             failures += 1
             if failures == 2:  # once, the new key may just not have been there yet
-                log.warning("the certificate cannot be read again, the last one stays in use: %s", error)
+                log.warning("cannot reload the certificate; the previous one stays in use: %s", error)
             continue
         if found is not None and found != own.current():
             own.renew(found)

@@ -133,7 +133,7 @@ class PartyData:
         numbers = read_cells(label, CellType.NUMBER).require(self.source, allow_missing=True)
         _check_values_differ(numbers, self.source)
         if self.job.task.label_scale == "log" and bool((numbers <= 0).any()):
-            message = f"{self.source}: the label '{label.name}' is zero or less in some rows, which have no logarithm; "
+            message = f"{self.source}: the label '{label.name}' has values of zero or less, which have no logarithm; "
             message += 'set task.label_scale = "linear"'
             raise InputError(message, code="label-not-positive", table=self.source, column=label.name)
         return numbers.cast(pl.Float64).fill_null(np.nan).to_numpy(), []
@@ -289,7 +289,7 @@ def read_times(cells: pl.Series, table: str) -> Floats:
 
 def _check_values_differ(label: pl.Series, table: str) -> None:
     if label.drop_nulls().n_unique() < 2:
-        message = f"{table}: the label '{label.name}' has one value only; predict another column"
+        message = f"{table}: the label '{label.name}' has only one value; predict another column"
         raise InputError(message, code="constant-label", table=table, column=label.name)
 
 
@@ -416,8 +416,8 @@ class RunStore:
             raise FileError(message, code="not-trained")
         encoded = table.encode(secondary, self.secrets, fit)
         if self._note(secondary).get("fingerprint", encoded.fingerprint) != encoded.fingerprint:
-            message = f"job '{self.job.name}' was linked with another linkage key than the party file names now"
-            hint = "name the key that the job began with, or train a new job with the new key"
+            message = f"job '{self.job.name}' was linked with a different key from the one in the party file now"
+            hint = "name the key that the job started with, or train a new job with the new key"
             raise FingerprintError(f"{message}; {hint}", code="linkage-key-changed", secondary=secondary)
         return encoded
 

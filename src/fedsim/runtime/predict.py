@@ -244,7 +244,7 @@ class Predictor:
             raise InputError("there are no records to predict; give at least one", code="no-records")
         missing = [column for column in self.columns if column not in records.columns]
         if missing:
-            message = f"{table}: column '{missing[0]}' is missing, which training used; add it"
+            message = f"{table}: column '{missing[0]}', which was used in training, is missing; add it"
             raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)

@@ -211,8 +211,8 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
     ]
     difference = first_difference(compared[1], compared[0])
     if difference:
-        message = f"job {start[:12]} is no start for this one: {difference}"
-        hint = "use its setting, so that no test record of this job was trained on there"
+        message = f"training cannot start from job {start[:12]}: {difference}"
+        hint = "use the setting of that job, so that it was not trained on test records of this one"
         raise errors.SettingError(f"{message}; {hint}", code="other-earlier-job", difference=difference)
     return EarlierWeights(weights, known)
 

@@ -158,7 +158,7 @@ def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMappin
             reply = blind.reply(session, envelope.message)
             session.send(reply, reply_to=envelope.sequence)
         except PeerRestarted as restarted:
-            log.info("%s; it continues where it was", restarted)
+            log.info("%s; it continues where it left off", restarted)
             continue
         if isinstance(reply, ClassMembers) and blind.begun is not None:
             return add_members(RowMapping.without_links(len(blind.encoded), blind.begun.n_trained), blind, reply)
@@ -366,7 +366,7 @@ def _earlier_model(context: PartyContext, spent: Spending) -> tuple[party_model.
     if start is None or not context.job.starts_from_earlier(name):
         return None
     if start not in spent.jobs:
-        message = f"job {start[:12]} was not one of {context.peer(Role.PRIMARY)}, which would see what others taught"
+        message = f"job {start[:12]} was not run with {context.peer(Role.PRIMARY)}, which must not see its results"
         raise PolicyError(f"{message}; remove training.start_from", code="job-of-another-primary")
     _, weights, facts = load_earlier_model(context.party_file, start)
     return weights, facts

@@ -61,8 +61,8 @@ _PRIMARY, _SERVE, _RELAY = "primary", "`fedsim serve`", "`fedsim relay --metrics
 # The reference page of metrics is generated from this table.
 METRICS: dict[str, MetricDoc] = {
     "fedsim_info": MetricDoc("gauge", "Always 1.", ("version", "party", "role", "job")),
-    "fedsim_state": MetricDoc("gauge", "1 for the present state: running, done, stopped or failed.", ("state",)),
-    "fedsim_phase": MetricDoc("gauge", "1 for the present phase, 0 for phases that have ended.", ("phase",)),
+    "fedsim_state": MetricDoc("gauge", "1 for the current state: running, done, stopped or failed.", ("state",)),
+    "fedsim_phase": MetricDoc("gauge", "1 for the current phase, 0 for phases that have ended.", ("phase",)),
     "fedsim_phase_seconds": MetricDoc("gauge", "Seconds spent in a phase so far.", ("phase",)),
     "fedsim_bytes_total": MetricDoc(
         "counter", "Bytes of all frames by message; sent or received.", ("direction", "kind", "peer_role")
@@ -72,7 +72,7 @@ METRICS: dict[str, MetricDoc] = {
     ),
     "fedsim_peer_connected": MetricDoc("gauge", "1 while a party of the job is connected.", ("peer", "peer_role")),
     "fedsim_reconnects_total": MetricDoc("counter", "Connections after the first with each party.", ("peer_role",)),
-    "fedsim_waiting_parties": MetricDoc("gauge", "Parties that this one has been waiting for for some seconds."),
+    "fedsim_waiting_parties": MetricDoc("gauge", "Parties that have kept this one waiting for some seconds."),
     "fedsim_queue_messages": MetricDoc("gauge", "Messages received and not handled yet.", ("peer_role",)),
     "fedsim_unacknowledged_bytes": MetricDoc("gauge", "Bytes sent and not acknowledged yet.", ("peer_role",)),
     "fedsim_events_total": MetricDoc("counter", "Entries of the audit log by event.", ("event",)),
@@ -81,7 +81,7 @@ METRICS: dict[str, MetricDoc] = {
     "fedsim_steps_total": MetricDoc("counter", "Training steps done.", where="primary, secondary"),
     "fedsim_step_seconds": MetricDoc("histogram", "Duration of a training step.", where=_PRIMARY),
     "fedsim_epoch": MetricDoc("gauge", "Epochs done.", where=_PRIMARY),
-    "fedsim_epochs": MetricDoc("gauge", "Epochs of the training at most.", where=_PRIMARY),
+    "fedsim_epochs": MetricDoc("gauge", "Maximum number of epochs.", where=_PRIMARY),
     "fedsim_loss": MetricDoc("gauge", "Mean loss of the last epoch: training or validation.", ("part",), _PRIMARY),
     "fedsim_validation": MetricDoc("gauge", "Validation metric of the last epoch.", ("metric",), _PRIMARY),
     "fedsim_linked_records": MetricDoc(
@@ -197,7 +197,7 @@ def serve_metrics(address: str, samples: Callable[[], Iterable[MetricSample]]) -
         message = f"cannot serve metrics at {address}: {reason}; choose another address"
         raise SettingError(message, code="cannot-listen") from error
     if not is_loopback(address):
-        log.warning("metrics at %s can be read without a password by everyone who reaches this address", address)
+        log.warning("metrics at %s can be read without a password by anyone who can reach this address", address)
     try:
         url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
         log.info("metrics at %s", url)
@@ -450,7 +450,7 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
             except SettingError as error:
                 if error.code != "cannot-listen":
                     raise
-                log.warning("%s; the party goes on without metrics", error)  # it would end the job of all parties
+                log.warning("%s; the party continues without metrics", error)  # it would end the job of all parties
         failure: BaseException | None = None
         try:
             yield telemetry
@@ -639,4 +639,4 @@ class _ExportFault(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not self._reported:
             self._reported = True
-            log.warning("cannot export traces and logs to %s; the party goes on without them", self._url)
+            log.warning("cannot export traces and logs to %s; the party continues without them", self._url)

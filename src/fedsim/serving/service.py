@@ -49,7 +49,7 @@ JsonCell = (
 class PredictionRequest(BaseModel):
     """Records to predict, each with the features and identifiers of the training by column name.
 
-    ``explain`` adds what each prediction is made of, if the primary's party file allows it.
+    ``explain`` adds what contributed to each prediction, if the primary's party file allows it.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,7 +63,7 @@ class PredictionResponse(BaseModel):
     ``intervals`` has lower and upper ends around numbers, which contain the truth about nine times out of ten.
     ``probabilities`` of classes are calibrated on validation records.
     ``by`` is the method that predicted; ``solo`` means that a partner was offline and only own features were used.
-    ``explanations`` say what each prediction is made of; numbers of partner records are valid in this answer only.
+    ``explanations`` say what contributed to each prediction; numbers of partner records are valid in this answer only.
     """
 
     predictions: list[Any]

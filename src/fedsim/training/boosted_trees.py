@@ -38,6 +38,7 @@ MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are ta
 ROUNDS, PATIENCE = 3000, 40
 TREE_SETTINGS = ((0.1, 63), (0.05, 15))  # learning rate and leaves; the validation records choose
 FITS, SHARE_OF_COLUMNS = 4, 0.5  # whose predictions are averaged, and from how many columns each split chooses
+COMPARED_FITS = 2  # of every setting: large trees gain more by averaging, so single fits would favour small ones
 WORD_BITS = 32  # of a set of categories, which has eight words
 PREDICTION_PAIRS = 1 << 18  # of a record and a tree, whose nodes are in memory at a time
 
@@ -256,7 +257,7 @@ def fit_trees(
     rounds: int | None = None,
     patience: int | None = None,
 ) -> ChosenTrees:
-    """Fit boosted trees of several sizes to the training rows; the validation rows choose one and its number of trees.
+    """Fit boosted trees of several sizes to the training rows; the validation rows choose a size and its rounds.
 
     Trees of that size are fitted :data:`FITS` times, each time to other columns, and averaged. Classes are integers
     from zero.
@@ -271,9 +272,9 @@ def fit_trees(
         weights = _weights(data, split.validation)
         return selection_key(measure(model.predict(validation), labels, data.task_type, weights))
 
-    models = {setting: fit(seeds[0], setting) for setting in settings}
-    best = max(models, key=lambda setting: quality(models[setting]))
-    averaged = [models[best], *(fit(other, best) for other in seeds[1:])]
+    compared = {setting: [fit(one, setting) for one in seeds[:COMPARED_FITS]] for setting in settings}
+    best = max(compared, key=lambda setting: quality(average_models(compared[setting])))
+    averaged = [*compared[best], *(fit(other, best) for other in seeds[COMPARED_FITS:])]
     fits = [FitSettings(one, *best, model.rounds) for one, model in zip(seeds, averaged, strict=True)]
     return ChosenTrees(average_models(averaged), tuple(fits))
 

@@ -109,19 +109,19 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield 'preset = "modern" # best in our experiments; "paper" reproduces the paper'
     yield f'method = "{METHOD}" # or {", ".join(name for name in METHODS.names(in_jobs=True) if name != METHOD)}'
     if plan.length:
-        yield "# Chosen by the number of records. Training stops after `patience` epochs without a better one."
+        yield "# Chosen by the number of records. Training stops after `patience` epochs without improvement."
         yield f"epochs = {plan.length.epochs} # at most"
         yield f"patience = {plan.length.patience}"
         yield f"batch_size = {plan.length.batch} # records per step; larger: fewer messages"
     else:
         yield f"epochs = {plan.epochs} # at most" if plan.epochs else "# epochs = 60 # at most; 40 to 100 by default"
-        yield "# patience = 10 # epochs without a better one before training stops"
-        yield "# batch_size = 128 # 32 to 256, by default by the number of records"
+        yield "# patience = 10 # epochs without improvement before training stops"
+        yield "# batch_size = 128 # by default 32 to 256, depending on the number of records"
     yield "# members = 8 # networks of the primary, averaged: more accurate, no more traffic; 1 trains fastest"
     yield '# wire = "float32" # exact numbers, four times the traffic'
     yield 'wire = "int8" # rounds activations and gradients to one byte, with a scale per row'
     yield "\n[protection]"
-    yield "# For the trees of the method stacked, the secondary sends random features of every linked row, once."
+    yield "# For the trees of method stacked, the secondary sends random features of every linked row, once."
     yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
     yield '# coordinator = "blind" # it sees no encoded identifiers; slower, without `relative`, "fields" and tau'
     for key in plan.links:
@@ -135,7 +135,7 @@ def _linkage_lines(plan: SetupPlan, key: str) -> Iterator[str]:
     yield f"k = {link.k} # partners per record of the primary"
     yield f"metric = {to_toml(link.metric)}"
     if len(link.schema.fields) > 1 and link.metric == "position":
-        yield '# similarities = "fields" # one per place or number: the primary can locate each by itself'
+        yield '# similarities = "fields" # one per place or number: the primary can locate each separately'
     elif len(link.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
     if link.metric == "dice":
@@ -268,9 +268,9 @@ def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
         yield "drop = ["
         yield from (f"  {to_toml(name)}, # {reason}" for name, reason in learning.dropped)
         yield "]"
-    yield "\n[features.kinds] # number, category or date; a line for any column changes its kind"
+    yield "\n[features.kinds] # number, category or date; add a line to change the kind of a column"
     for name, kind in learning.declared.items():
-        comment = " # a code: larger is not more" if name in learning.codes else ""
+        comment = " # a code, not a quantity" if name in learning.codes else ""
         yield to_toml({name: kind})[2:-2] + comment
     for kind, names in learning.by_kind():
         open_names = [name for name in names if name not in learning.declared]

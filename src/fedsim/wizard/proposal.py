@@ -264,7 +264,7 @@ def _check_values(pair: IdentifierPair, table: TableProfile, column: ColumnProfi
     """Warn about a single value and coordinates that are not degrees; a few outside their range are an error."""
     where, limit = f"{table.name}: column '{column.name}'", _degree_limit(pair, [column])
     if column.distinct == 1:
-        yield f"{where} has one value only, so it distinguishes no records; use another identifier"
+        yield f"{where} has only one value, so it does not distinguish records; use another identifier"
     if limit is not None:
         outside = (column.cells.abs() > limit).fill_null(value=False).arg_true()
         if len(outside):
@@ -272,7 +272,7 @@ def _check_values(pair: IdentifierPair, table: TableProfile, column: ColumnProfi
             message = f"{where}, row {row:,} is outside -{limit:g} to {limit:g} degrees; correct it or drop the row"
             raise InputError(message, code="outside-range", table=table.name, column=column.name, row=row)
     elif _is_coordinate(pair, column):
-        yield f"{where} does not hold degrees, so it is compared as a number of its own, not as a place"
+        yield f"{where} is not in degrees, so it is compared as a number, not as part of a place"
 
 
 def _kind_mismatch_error(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> InputError:
@@ -358,7 +358,7 @@ def _no_identifiers_error(tables: TableProfiles) -> InputError:
 
 
 def _useless_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
-    fault = "has one value only" if column.distinct else f"is missing in all {len(column):,} rows"
+    fault = "has only one value" if column.distinct else f"is missing in all {len(column):,} rows"
     message = f"{table.name}: column '{column.name}' {fault}; use another identifier"
     code = "constant-column" if column.distinct else "empty-column"
     return InputError(message, code=code, table=table.name, column=column.name)
@@ -586,7 +586,7 @@ def check_label_choice(table: TableProfile, name: str, taken: Sequence[str]) -> 
         message = f"{where} is an identifier and would leave the party as such; choose another label"
         raise SettingError(message, code="label-is-identifier", column=name)
     if column.distinct < 2:
-        values = "one value only" if column.distinct else "no values"
+        values = "only one value" if column.distinct else "no values"
         raise InputError(f"{where} has {values}; choose another label", code="constant-label", column=name)
     return [f"{where} {describe_gaps(column)}; those records are predicted after training"] if column.gaps else []
 
@@ -620,7 +620,7 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
     share = float(frame.is_duplicated().mean() or 0.0)  # type: ignore[arg-type]
     groups = frame.n_unique()
     if share < MIN_DUPLICATE_SHARE:
-        return Guess("random", "few records share identifiers; group would keep those that do together")
+        return Guess("random", "few records share identifiers; or group, which keeps those together")
     if groups < MIN_GROUPS:
         return Guess("random", f"{groups:,} different identifiers are too few for a group split")
     return Guess("group", f"{100 * share:.0f} % of the records share identifiers with others; or random")
@@ -675,7 +675,7 @@ def _uninformative_reason(column: ColumnProfile) -> str:
     if column.kind == OTHER_KIND:
         return f"has the type {column.cells.dtype}"
     if column.distinct < 2:
-        return "one value only" if column.distinct else "no values"
+        return "only one value" if column.distinct else "no values"
     if column.distinct > MAX_ONE_HOT and column.alone > MAX_ALONE:
         if column.kind == CellType.CATEGORY:
             return "a different text in most rows"

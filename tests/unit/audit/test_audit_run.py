@@ -357,7 +357,7 @@ def test_hidden_rows_leave_one_link_to_each_number(folder):
 def test_one_party_alone_is_split_in_halves_and_the_report_says_so(folder):
     job = read_job(folder / "job.toml")
     report = audit_job(job, files(folder, "rentals"), FAST)
-    assert any("half of its own table" in note for note in report.notes)
+    assert any("a random half of it" in note for note in report.notes)
     assert not [row for row in report.rows if row.found.adversary is Adversary.SECONDARY]
     assert "labels" in [skipped.what for skipped in report.skipped]
 

@@ -115,7 +115,7 @@ def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
     ("words", "told"),
     [
         (("city.toml", "rentals.toml", "rentals.toml"), "secondary 'rentals'"),
-        (("city.toml", "rentals.toml", "--out", ""), "names no file"),
+        (("city.toml", "rentals.toml", "--out", ""), "is not a file name"),
         (("city.toml", "rentals.toml", "--out", "/proc/nowhere/audit"), "choose another --out"),
         (("city.toml", "rentals.toml", "--out", "flats.csv/audit"), "choose another --out"),
     ],

@@ -33,10 +33,10 @@ BAD: dict[str, tuple[Spoil, str, str]] = {  # what spoils the table, a keyword o
     ),
     "exchanged": (
         lambda flats: flats.rename({"lat": "lon", "lon": "lat"}).write_csv(),
-        "columns 'lat' and 'lon' look exchanged",
+        "columns 'lat' and 'lon' appear to be swapped",
         "outside-range",
     ),
-    "one label": (lambda flats: flats.with_columns(price=7).write_csv(), "one value only", "constant-label"),
+    "one label": (lambda flats: flats.with_columns(price=7).write_csv(), "only one value", "constant-label"),
 }
 
 

@@ -30,7 +30,9 @@ from fedsim.contribution.ladder import (
     coalition_key,
     coalitions,
     contribution_sentence,
+    few_records_sentence,
     format_number,
+    gain_sentence,
     limit_sentence,
     partner_orders,
     shapley_shares,
@@ -142,7 +144,9 @@ def test_the_rungs_that_the_worth_compares_are_named(compared: dict[str, Any]) -
     [
         (Interval(3.1, 2.2, 4.0), "rmse", ("reduces the error by 3.1 S$", "interval 2.2 to 4)")),
         (Interval(-3.1, -4.0, -2.2), "rmse", ("increases the error by 3.1 S$", "interval 2.2 to 4)")),
-        (Interval(0.5, -1.0, 2.0), "rmse", ("No contribution", "up to 2 S$ may have been missed", "interval -1 to 2)")),
+        (Interval(0.5, -1.0, 2.0), "rmse", ("No contribution", "0.5 S$ lower (12.5", "up to 2 S$", "gain, -1 to 2,")),
+        (Interval(-0.5, -2.0, 1.0), "rmse", ("No contribution", "0.5 S$ higher", "up to 1 S$", "gain, -2 to 1,")),
+        (Interval(0.02, -0.1, 0.2), "auc", ("No contribution", "curve is 0.02 higher", "up to 0.2 ")),
         (Interval(0.1, 0.05, 0.2), "auc", ("increases the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
         (Interval(-0.1, -0.2, -0.05), "auc", ("reduces the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
     ],
@@ -158,11 +162,6 @@ RANKS_WELL = {"accuracy": 0.89, "log_loss": 0.35, "auc": 0.85}
 
 def test_the_validation_records_choose_by_the_measure_that_the_ladder_is_judged_by() -> None:
     assert best_by_measure(AUC, {"sure": SURE, "ranks well": RANKS_WELL}) == "ranks well"
-
-
-def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log_loss() -> None:
-    older = {"accuracy": 0.90, "log_loss": 0.25}
-    assert best_by_measure(AUC, {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
 
 
 USUAL = 100  # epochs of a job with so few records, with a patience of 20
@@ -248,6 +247,26 @@ def test_the_best_is_chosen_after_all_have_stopped_improving(tmp_path: Path) -> 
     assert ladder.to_dict()["chosen"]["together"] == ["fedsim"]
 
 
+def test_a_placebo_partner_trains_as_long_as_the_partner_that_it_is_compared_with(tmp_path: Path) -> None:
+    train = StubTraining({"solo": 30, "avgsim": 150, "fedsim": 60})
+    placebo = replace(networks(2, "fedsim")[0], key="fedsim-placebo", partner="placebo")
+    stub_ladder(tmp_path, [*networks(2, "solo", "avgsim", "fedsim"), placebo], train)
+    lengths = {key: [epochs for name, epochs in train.trained if name == key] for key in ("fedsim", "fedsim-placebo")}
+    assert lengths["fedsim-placebo"][-1] == lengths["fedsim"][-1] != 2
+
+
+def test_a_step_without_any_change_says_that_the_same_model_was_chosen() -> None:
+    said = gain_sentence("identifiers", Interval(0.0, 0.0, 0.0), GainUnit("auc", ""))
+    assert "same model" in said
+    assert "-0" not in said
+
+
+def test_few_test_records_are_named_in_the_headline(tmp_path: Path) -> None:
+    found = stub_ladder(tmp_path, networks(2, "solo", "fedsim"), StubTraining({"solo": 3, "fedsim": 3})).to_dict()
+    assert found["records"] == 24
+    assert few_records_sentence(24) in found["worth"]
+
+
 def test_the_network_of_a_stack_decides_how_long_it_trains(tmp_path: Path) -> None:
     train = StubTraining({"solo": 30, "stacked-network": 150, "stacked-trees": 900})  # the trees get all the weight
     stacked = Rung("stacked", "Both", "stacked", inputs="identifiers", epochs=2)
@@ -290,3 +309,15 @@ def test_shares_are_shapley_values_that_add_up(n: int) -> None:
         gains = [worth[tuple(sorted((*members, name)))] - worth[members] for members in others]
         assert share.estimate == pytest.approx(float(np.dot(weights, gains)))
         assert share.low == pytest.approx(share.estimate) == share.high
+
+
+def test_a_ladder_without_places_does_not_repeat_the_rung_that_bins_them(tmp_path: Path) -> None:
+    rungs = [Rung("solo", "Solo", "solo"), Rung("fedsim", "FedSim", "fedsim")]
+    rungs += [Rung(f"solo-{inputs}", inputs, "solo", inputs=inputs) for inputs in ("identifiers", "binned")]
+    best = {"solo": 3, "fedsim": 3, "solo-identifiers": 3, "solo-binned": 3}
+    city = DatasetCases(city_dataset(generate_city(np.random.default_rng(1), flats=120)))
+    with_places = next(iter(city.each(["random"], [0])))
+    plain = [replace(part, periodic=()) for part in (with_places.primary, with_places.own)]
+    for arrays, found in ((with_places, 4), (replace(with_places, primary=plain[0], own=plain[1]), 3)):
+        ladder = train_ladder([arrays], rungs, ResultStore(tmp_path), lambda _: None, StubTraining(best))
+        assert len(ladder.to_dict()["rungs"]) == found

@@ -110,7 +110,7 @@ class LinkageQuality:
             QualityRow("found", found, finer if worst < MIN_RECALL else ""),
             QualityRow(
                 "ties",
-                f"{_percent(self.ties)} of the lists end between equally near candidates",
+                f"{_percent(self.ties)} of the lists end in a tie",
                 f"{finer}, or a larger k" if self.ties > TIE_WARNING_SHARE else "",
             ),
         ]
