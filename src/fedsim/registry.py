@@ -85,8 +85,8 @@ class Registry:
     def _choice(self, name: str) -> Choice:
         if name not in self._choices:
             near = nearest_word(name, self._choices)
-            hint = f" did you mean '{near}'?" if near else ""
-            message = f"{self.kind} '{name}' is unknown;{hint} Choose from: {', '.join(self._choices)}"
+            hint = f"did you mean '{near}'? Choose" if near else "choose"
+            message = f"{self.kind} '{name}' is unknown; {hint} from: {', '.join(self._choices)}"
             raise SettingError(message, code=f"unknown-{self.kind}", value=name, known=self.names())
         return self._choices[name]
 

@@ -1,5 +1,7 @@
-"""Frozen value types shared by several packages."""
+"""Frozen value types, and the derivation of random seeds, shared by several packages."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +54,16 @@ def training_length(n_train: int) -> TrainingLength:
     batch = 1 << (size.bit_length() - 1)
     epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(MIN_STEPS / -(-max(1, n_train) // batch))))
     return TrainingLength(epochs, batch, epochs // 5)
+
+
+def derive_seed(seed: int, party: str, purpose: str, step: int = 0) -> int:
+    """Return the first 63 bits of SHA-256 over the four arguments, written as a JSON list.
+
+    >>> derive_seed(0, "primary", "dropout", 7)
+    5529237731233410334
+    """
+    digest = hashlib.sha256(json.dumps([seed, party, purpose, step]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +233,10 @@ class PartnerEffect:
     match: float | None = None
 
 
+_PARTNER_PART, _COLUMN_PART = "effect of a partner record", "effect of a column"
+_PRINTED_PARTS = {_PARTNER_PART: "effect of record {partner} of {name}", _COLUMN_PART: "effect of column {name}"}
+
+
 @dataclass(frozen=True)
 class Explanation:
     """The explanation of one prediction; ``str`` formats it.
@@ -271,23 +287,25 @@ class Explanation:
         ends = {"lower end of the interval": self.lower, "upper end of the interval": self.upper}
         yield {"part": "prediction", **empty, "value": self.value}
         yield from ({"part": part, **empty, "value": end} for part, end in ends.items() if end is not None)
-        yield {"part": "with average partner records", **empty, "value": self.average}
+        if self.without:  # a model without secondaries is compared with nothing, nor is one whose records are withheld
+            yield {"part": "with average partner records", **empty, "value": self.average}
         for one in self.partners:
             facts = {"partner": one.partner, "similarity": one.similarity, "weight": one.weight, "match": one.match}
-            yield {"part": "effect of a partner record", "name": one.secondary, **facts, "value": one.effect}
+            yield {"part": _PARTNER_PART, "name": one.secondary, **facts, "value": one.effect}
         for secondary, value in self.without.items():
-            yield {"part": "without", **empty, "name": secondary, "value": value}
+            part = "without" if self.away else "with average records of"
+            yield {"part": part, **empty, "name": secondary, "value": value}
         for column, effect in self.columns.items():
-            yield {"part": "effect of a column", **empty, "name": column, "value": effect}
+            yield {"part": _COLUMN_PART, **empty, "name": column, "value": effect}
         for secondary in self.withheld:
             yield {"part": "withheld", **empty, "name": secondary, "value": None}
 
     def __str__(self) -> str:
-        names = ("partner", "similarity", "weight", "match")
+        names = ("similarity", "weight", "match")
         lines = [] if isinstance(self.prediction, float) else [f"predicted: {self.prediction}"]
         for row in self.rows():
             facts = [f"{name} {row[name]:.4g}" for name in names if row[name] is not None]
-            label = " ".join([row["part"], *([row["name"]] if row["name"] else [])])
+            label = _PRINTED_PARTS.get(row["part"], "{part} {name}" if row["name"] else "{part}").format(**row)
             value = "" if row["value"] is None else f"{row['value']:,.6g}"
             lines.append(f"{value:>12}  {label}{': ' if facts else ''}{', '.join(facts)}")
         return "\n".join(lines)

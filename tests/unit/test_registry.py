@@ -34,6 +34,8 @@ def test_unknown_and_repeated_names_are_refused():
     with pytest.raises(SettingError) as caught:
         colours["rod"]
     assert (caught.value.code, caught.value.details["known"]) == ("unknown-colour", ("red",))
+    with pytest.raises(SettingError, match="; choose from: red"):
+        colours["heliotrope"]
     with raises(SettingError, "already-registered"):
         colours.register("red", 2)
 

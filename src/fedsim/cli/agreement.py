@@ -166,6 +166,8 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
         if not verbose:  # failures, warnings and informative findings; then the names of the other checks on one line
             findings = [found for found in findings if found.informative or found.level is not CheckLevel.OK]
             shown = {found.check for found in findings}
+            # Every party of a new job lacks its approval; the list at the end is enough.
+            findings = [found for found in findings if found.check != "approval" or found.level is CheckLevel.OK]
             names = dict.fromkeys(found.check for found in section.findings if found.check not in shown)
             findings += [CheckFinding("ok", CheckLevel.OK, ", ".join(names))] if names else []
         for finding in findings:
@@ -182,13 +184,24 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
             grid.add_row(Text(f"  {name}"), as_text(value))
         parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
     parts += _failure_lines(report)
-    failed, warnings = len(report.failures), report.count(CheckLevel.WARNING)
-    also = f", {pluralise(warnings, 'warning')}" if warnings else ""
-    verdict, level = f"ready to run{also}", CheckLevel.OK
-    if failed:
-        ready = "ready for `fedsim train`" if report.ready_to_train else f"fix {'it' if failed == 1 else 'them'} first"
-        verdict, level = f"{pluralise(failed, 'check')} failed{also}; {ready}", CheckLevel.FAILS
+    verdict, level = _verdict(report)
     print_renderable(Group(*parts, Text(f"\n{verdict}", style=LEVEL_STYLES[level])))
+
+
+def _verdict(report: CheckReport) -> tuple[str, CheckLevel]:
+    """Return the closing line; checks that only separate machines need are not counted as failed."""
+    failed = [finding for _, finding in report.failures if not finding.only_for_deployment]
+    later = [finding for _, finding in report.failures if finding.only_for_deployment]
+    warnings = report.count(CheckLevel.WARNING)
+    also = f", {pluralise(warnings, 'warning')}" if warnings else ""
+    if failed:
+        them = "it" if len(failed) == 1 else "them"
+        return f"{pluralise(len(failed), 'check')} failed{also}; fix {them} first", CheckLevel.FAILS
+    if later:
+        names = ", ".join(dict.fromkeys(finding.check for finding in later))
+        fix = f"before parties run on separate machines, fix {pluralise(len(later), 'check')} ({names})"
+        return f"ready for `fedsim train`{also}; {fix}", CheckLevel.WARNING
+    return f"ready to run{also}", CheckLevel.OK
 
 
 def _failure_lines(report: CheckReport) -> Iterator[Text]:

@@ -53,7 +53,7 @@ from fedsim.privacy.bounds import lowest_bound, sigma_for_bound
 from fedsim.privacy.differential_privacy import gaussian_epsilon, link_sensitivity
 from fedsim.protocol.messages import Role
 from fedsim.report.audit_page import audit_page
-from fedsim.report.formatting import format_duration, format_number
+from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim.report.page import write_page
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
@@ -299,6 +299,7 @@ AXIS_TYPES: Mapping[str, type[int] | type[float]] = {
     "batch": int,
 }
 MAX_SHOWN = 12
+MIN_TUNING_RECORDS = 100  # validation records; the error of fewer hardly tells settings apart
 
 
 @dataclass(frozen=True)
@@ -332,9 +333,11 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
     value = {
         "job": job.name,
         "label": ranked[0].label,
-        "ranking": [{"setting": trial.setting.given, "validation": trial.validation} for trial in ranked],
+        "ranking": [{"setting": trial.setting.named, "validation": trial.validation} for trial in ranked],
         "best": {".".join(path): setting for path, setting in best.items()},
         "best_test": ranked[0].test,
+        "validation_records": ranked[0].records,
+        "warnings": list(_tuning_warnings(ranked)),
     }
     write_json(out / "tuning.json", value)
     values = {path: to_toml(setting) for path, setting in best.items()}
@@ -357,11 +360,19 @@ def _parse_axis(axis: str, listed: str) -> tuple[Any, ...]:
     return values
 
 
+def _tuning_warnings(ranked: Sequence[TuningTrial]) -> Iterator[str]:
+    records = ranked[0].records
+    if records < MIN_TUNING_RECORDS:
+        few = f"{pluralise(records, 'validation record')} can hardly tell the settings apart"
+        yield f"{few}: a difference may be chance; use at least {MIN_TUNING_RECORDS}, or more --seeds"
+
+
 def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path | None) -> None:
     metric, label = next(iter(ranked[0].validation)), ranked[0].label
     rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric} of {label}", "setting"), rows)
     typer.echo(f"test {metric} of {label} with the best settings: {format_number(ranked[0].test[metric])}\n")
     print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])
+    print_lines(wrap_text("warning: ", warning) for warning in _tuning_warnings(ranked))
     if written:
         typer.echo(f"\nWrote {written}")

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
-from fedsim.types import training_length
+from fedsim.types import TrainingLength, training_length
 from fedsim.wizard import proposal
 from fedsim.wizard.file_templates import (
     KEY_FILE,
@@ -48,6 +48,7 @@ Answer = TypeVar("Answer")
 class InitRequest:
     """The user's options; ``None`` and empty lists are proposed and confirmed by ``prompt(question, proposal)``.
 
+    ``tables`` and ``separators`` are by the key of the party: ``primary``, ``secondary``, ``secondary-2`` and so on.
     ``explain`` prints to a person at a terminal, who sees the columns and is asked again after a mistake. Without it a
     mistake is an error.
     """
@@ -78,69 +79,115 @@ class InitRequest:
 
 def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Write the files and return their content in short; nothing is written before everything is known."""
-    sources = {role: parse_source(table) for role, table in request.tables.items() if table}
+    sources = {key: parse_source(table) for key, table in request.tables.items() if table}
     sources = sources or _ask_for_tables(request)
+    _check_several(sources, request)
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
     separators = detect_separators(sources, request.separators)
-    tables = {role: read_profile(source, separators[role], say, request.explain) for role, source in sources.items()}
-    profiles = TableProfiles(*(tables.get(role) for role in request.tables))
-    proposal.propose_k(profiles, request.k)  # a wrong K is no reason to ask for other columns
-    linked = _propose_linkage(profiles, request)
-    label, task, split, warnings = _propose_goal(profiles.primary, linked, request)
+    tables = {key: read_profile(source, separators[key], say, request.explain) for key, source in sources.items()}
+    primary = tables.get("primary")
+    keys = [key for key in targets.parties if key not in ("coordinator", "primary")]
+    profiles = {key: TableProfiles(primary, tables.get(key)) for key in keys}
+    for pair in profiles.values():
+        proposal.propose_k(pair, request.k)  # a wrong K is no reason to ask for other columns
+    links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
+    identifiers = {targets.parties[key]: linked.columns_of("primary") for key, linked in links.items()}
+    linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
+    label, task, split, warnings = _propose_goal(primary, linking, request)
     scale = None
-    if profiles.primary and label and task and task.word == "regression":
-        scale = proposal.guess_label_scale(proposal.column_profile(profiles.primary, label.word))
+    if primary and label and task and task.word == "regression":
+        scale = proposal.guess_label_scale(proposal.column_profile(primary, label.word))
     own = {}
-    for role, table in tables.items():
-        identifiers = linked.columns_of(role)
-        target = [label.word] if label and role == "primary" else []
-        # Only the primary's: the output of a secondary's network for a place would reveal the place to the primary.
-        also = list(identifiers.values()) if role == "primary" else []
-        features = proposal.propose_features(table, [*identifiers.values(), *target], also)
-        own[role] = TablePlan(sources[role], separators[role], table.gap_words, identifiers, features)
+    for key, table in tables.items():
+        if key == "primary":
+            # Only its identifiers are features: the output of a secondary's network for a place would reveal the place.
+            features = proposal.propose_features(table, [*linking, *([label.word] if label else [])], linking)
+            columns = identifiers
+        else:
+            columns = {targets.parties[key]: links[key].columns_of("secondary")}
+            features = proposal.propose_features(table, list(columns[targets.parties[key]].values()))
+        own[key] = TablePlan(sources[key], separators[key], table.gap_words, columns, features)
     plan = SetupPlan(
-        primary=targets.parties["primary"],
-        secondary=targets.parties["secondary"],
-        schema=linked.schema,
-        metric=linked.metric,
-        k=linked.k,
-        relative=linked.relative,
+        names=dict(targets.parties),
+        links=links,
         sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
         split=split,
         label=label,
         label_scale=scale,
         epochs=request.epochs,
-        length=training_length(round(TRAIN_SHARE * profiles.primary.rows)) if profiles.primary else None,
+        length=_propose_length(primary, request.epochs) if primary else None,
         own=own,
     )
-    notes = (*linked.notes, *warnings)
-    for line in _plan_lines(plan, linked, notes):
+    # What is wrong with a column of the primary is found with every secondary, but said once.
+    notes = tuple(dict.fromkeys((*(note for linked in links.values() for note in linked.notes), *warnings)))
+    for line in _plan_lines(plan, notes):
         say(line)
     written = targets.write(plan)
     say(format_line("wrote", ", ".join(written)))
     for line in _next_step_lines(plan, targets):
         say(line)
-    kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
+    linkages = {plan.names[key]: _linkage_values(linked) for key, linked in links.items()}
     return {
-        "parties": plan.names(),
-        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs],
+        "parties": plan.names,
+        "secondaries": linkages,
+        # With one secondary also without its name, as before there could be several.
+        **(next(iter(linkages.values())) if len(linkages) == 1 else {}),
         "label": plan.label.word if plan.label else None,
         "task": plan.task.word if plan.task else None,
         "split": plan.split.word,
         "label_scale": plan.label_scale.word if plan.label_scale else "linear",
-        "k": plan.k,
-        "metric": plan.metric,
         "sigma": plan.sigma,
-        "quality": asdict(linked.quality) if linked.quality else None,
         **(asdict(plan.length) if plan.length else {}),
-        "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
-        "kinds": {role: own.learning.kinds for role, own in plan.own.items()},
-        "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
+        "features": {key: [*own.learning.columns, *own.learning.linking] for key, own in plan.own.items()},
+        "kinds": {key: own.learning.kinds for key, own in plan.own.items()},
+        "left_out": {key: dict(own.learning.dropped) for key, own in plan.own.items()},
         "warnings": list(notes),
         "folder": str(folder),
         "files": written,
+    }
+
+
+def _check_several(sources: Mapping[str, TableSource], request: InitRequest) -> None:
+    """Refuse several secondaries without a primary, and options that do not say which of them they mean."""
+    n_secondaries = len(sources) - ("primary" in sources)
+    if n_secondaries < 2:
+        return
+    if "primary" not in sources:
+        message = (
+            f"{n_secondaries} secondaries without a primary; add --primary, or run init for each secondary by itself"
+        )
+        raise SettingError(message, code="no-primary", found=n_secondaries)
+    if request.on_secondary:
+        raise ambiguous_option_error("--on-secondary", n_secondaries)
+
+
+def ambiguous_option_error(option: str, n_secondaries: int) -> SettingError:
+    """Return the error for an option that is about one secondary, given with several."""
+    message = (
+        f"{option} does not say which of the {n_secondaries} secondaries it means; run init with one --secondary, then "
+        "with the next one and another --out, and copy its [secondaries.NAME] section and party file into the first job"
+    )
+    return SettingError(message, code="ambiguous-option", option=option, found=n_secondaries)
+
+
+def _propose_length(primary: TableProfile, epochs: int | None) -> TrainingLength:
+    """Return how long to train; fewer epochs than proposed get a patience of at most half of them."""
+    length = training_length(round(TRAIN_SHARE * primary.rows))
+    if epochs is None:
+        return length
+    return replace(length, epochs=epochs, patience=min(length.patience, max(1, epochs // 2)))
+
+
+def _linkage_values(linked: LinkageProposal) -> dict[str, Any]:
+    """Return the linkage of one secondary for ``--json``."""
+    kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
+    return {
+        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs],
+        "k": linked.k,
+        "metric": linked.metric,
+        "quality": asdict(linked.quality) if linked.quality else None,
     }
 
 
@@ -209,7 +256,7 @@ def _column_hint(table: TableProfile | None) -> str:
     return f"columns of {table.name}: {', '.join(table.columns)}" if table else ""
 
 
-def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
+def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bool) -> LinkageProposal:
     if request.on:
         pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
         return proposal.propose_linkage(tables, pairs, request.k)
@@ -228,17 +275,17 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProp
         return proposal.propose_linkage(tables, proposal.pairs_from_names(tables, ours, theirs), request.k)
 
     hints = "\n".join(_column_hint(table) for _, table in tables.sides)
-    return request.ask("Columns to link by, separated by commas", guess, link, hints)
+    what = f"Columns to link with {tables.secondary.name}" if several and tables.secondary else "Columns to link by"
+    return request.ask(f"{what}, separated by commas", guess, link, hints)
 
 
 def _propose_goal(
-    primary: TableProfile | None, linked: LinkageProposal, request: InitRequest
+    primary: TableProfile | None, identifiers: Sequence[str], request: InitRequest
 ) -> tuple[Guess | None, Guess | None, Guess, Sequence[str]]:
     """Return label, task, split and warnings; label and task are unknown without the primary's table."""
     task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
     if primary is None:
         return None, task, Guess("random", "or group, which keeps records with equal identifiers together"), ()
-    identifiers = list(linked.columns_of("primary").values())
 
     def use(label: Guess) -> tuple[Guess, Guess, Sequence[str]]:
         if not label.word:
@@ -265,23 +312,13 @@ def _check_task(task: Guess) -> Guess:
     return task
 
 
-def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> Iterator[str]:
+def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
     """Yield how the parties link, what is predicted from what and why, and the warnings."""
-    pairs = {
-        pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
-    }
-    for linking in linked.schema.fields:
-        columns = ", ".join(" = ".join(pairs[column]) for column in linking.columns)
-        kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
-        if plan.metric == "position":  # such encodings have one setting, their resolution
-            (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
-            detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
-        yield format_line("link by", f"{columns} ({kind}, {detail})")
-    if linked.quality:
-        title = "linkage"
-        for row in linked.quality.rows():
-            yield format_line(title, f"{row.name:<10}{row.value}")
-            title = ""
+    several = len(plan.links) > 1
+    for key, linked in plan.links.items():
+        if several:
+            yield format_line("secondary", plan.names[key])
+        yield from _linkage_lines(linked)
     for name, guess in (
         ("label", plan.label),
         ("task", plan.task),
@@ -291,16 +328,37 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
         if guess:
             yield format_line(name, f"{guess.word}, {guess.reason}")
     noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"
-    yield format_line("partners", f"{plan.k} per record; {noise}")
+    for key, linked in plan.links.items():
+        source = f" from {plan.names[key]}" if several else ""
+        yield format_line("partners", f"{linked.k} per record{source}; {noise}")
     yield from _kind_lines(plan)
     for note in notes:
         yield format_line("warning", note)
 
 
+def _linkage_lines(linked: LinkageProposal) -> Iterator[str]:
+    """Yield by which columns a secondary links, and how well."""
+    pairs = {
+        pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
+    }
+    for linking in linked.schema.fields:
+        columns = ", ".join(" = ".join(pairs[column]) for column in linking.columns)
+        kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
+        if linked.metric == "position":  # such encodings have one setting, their resolution
+            (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
+            detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
+        yield format_line("link by", f"{columns} ({kind}, {detail})")
+    if linked.quality:
+        title = "linkage"
+        for row in linked.quality.rows():
+            yield format_line(title, f"{row.name:<10}{row.value}")
+            title = ""
+
+
 def _kind_lines(plan: SetupPlan) -> Iterator[str]:
     """Yield the columns of every table by kind, and those that are left out with the reason."""
-    for role, own in plan.own.items():
-        yield format_line("features", plan.names()[role])
+    for key, own in plan.own.items():
+        yield format_line("features", plan.names[key])
         for kind, names in own.learning.by_kind():
             shown = [f"{name} (code)" if name in own.learning.codes else name for name in names]
             yield format_line("", f"{kind:<10}{_shorten_list(shown)}")
@@ -308,7 +366,8 @@ def _kind_lines(plan: SetupPlan) -> Iterator[str]:
         for name, reason in own.learning.dropped:
             reasons.setdefault(reason, []).append(name)
         yield from (format_line("", f"left out  {_shorten_list(names)}: {reason}") for reason, names in reasons.items())
-    files = " and ".join(f"{plan.names()[role]}.toml" for role in plan.own)
+    *some, last = (f"{plan.names[key]}.toml" for key in plan.own)
+    files = " and ".join(filter(None, (", ".join(some), last)))
     yield format_line("kinds", f"change them in {files}, features.kinds")
 
 
@@ -324,7 +383,7 @@ def format_line(name: str, value: str) -> str:
 
 def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
     """Yield the commands to run next, as the user would type them."""
-    files = [targets.file_of(role) for role in targets.roles]
+    files = [targets.file_of(key) for key in targets.keys]
     if not plan.whole:
         yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
         if "secondary" in plan.own:
@@ -332,7 +391,7 @@ def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
         else:
             copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
         (role,) = plan.own
-        commands = _party_commands(role, plan.names()[role], "check", "approve")
+        commands = _party_commands(role, plan.names[role], "check", "approve")
         yield from _command_lines(targets.folder, [copy, *commands])
         yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
@@ -340,7 +399,7 @@ def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
     approvals = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
     yield from _command_lines(targets.folder, [*approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
     yield "\nThen run each party on its own machine (fedsim check shows what is missing):"
-    yield f"  fedsim certs {' '.join(f'--{role} {name}' for role, name in plan.names().items())}"
+    yield f"  fedsim certs {' '.join(f'--{plan.role_of(key)} {name}' for key, name in plan.names.items())}"
     yield f"  fedsim check {JOB_FILE} {files[-1]}"
     yield f"  fedsim party {JOB_FILE} {files[-1]}"
 
@@ -359,29 +418,29 @@ def _command_lines(folder: Path, commands: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class InitFiles:
-    """The files to write: the job and the party files of the available tables; with both, the coordinator's as well."""
+    """The files to write: the job and the party files of the available tables; with all, the coordinator's as well."""
 
     folder: Path
     parties: Mapping[str, str]
     available: frozenset[str]
 
     @property
-    def roles(self) -> list[str]:
-        """Roles whose party files are written, in the order in which they start."""
-        return [role for role in self.parties if role in self.available or len(self.available) == 2]
+    def keys(self) -> list[str]:
+        """Keys of the parties whose files are written, in the order in which they start."""
+        return [key for key in self.parties if key in self.available or len(self.available) > 1]
 
-    def file_of(self, role: str) -> str:
+    def file_of(self, key: str) -> str:
         """Return the name of a party file."""
-        return f"{self.parties[role]}.toml"
+        return f"{self.parties[key]}.toml"
 
     def check(self, *, force: bool) -> None:
         """Refuse to replace files without ``force``, and a folder that cannot be written."""
-        _check_targets(self.folder, (JOB_FILE, *map(self.file_of, self.roles)), force=force)
+        _check_targets(self.folder, (JOB_FILE, *map(self.file_of, self.keys)), force=force)
 
     def write(self, plan: SetupPlan) -> list[str]:
         """Write all files and return their names."""
         texts = {JOB_FILE: render_job(plan)}
-        texts |= {self.file_of(role): render_party(plan, role, self.folder) for role in self.roles}
+        texts |= {self.file_of(key): render_party(plan, key, self.folder) for key in self.keys}
         return _write_files(self.folder, texts, key="primary" in self.available)
 
 

@@ -443,14 +443,14 @@ def predict(
     job: opt.JobFile,
     party: opt.PartyPath,
     records: Annotated[str, option("TABLE", f"Table of new records: {opt.TABLE_HELP}, or postgresql://...#table.")],
-    out: Annotated[Path, option("FILE", "File to write, such as predictions.csv.")],
+    out: Annotated[Path, option("FILE", "CSV file to write, such as predictions.csv.")],
     query: Annotated[str | None, option("SQL", "Query for the database of --records, instead of a table.")] = None,
     keep: Annotated[list[str] | None, option("COLUMN", "Column to copy to the output; may be repeated.")] = None,
     matches: Annotated[
         bool, flag("Add which partner record was chosen as the match, and how certain that is.", "--matches")
     ] = False,
     explain: Annotated[
-        Path | None, option("FILE", "Also write what contributed to each prediction: partner records and own columns.")
+        Path | None, option("FILE", "Also write what contributed to each prediction to this CSV file.")
     ] = None,
     skip_invalid: Annotated[
         bool, flag("Predict the valid records, with their row numbers, and list the others.", "--skip-invalid")

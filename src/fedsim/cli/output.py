@@ -85,7 +85,7 @@ def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
 
 
 def progress_printer(*, silent: bool) -> Callable[[str], None]:
-    """Return a function that prints one line of progress to standard error, or nothing."""
+    """Return a function that prints one line of progress to standard error, wrapped to the terminal, or nothing."""
     return print_nothing if silent else lambda line: typer.echo(wrap_text("  ", line, hanging=2), err=True)
 
 

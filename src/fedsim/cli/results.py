@@ -212,9 +212,8 @@ def run_predict(
     """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
     skipped: dict[int, str] = {}
     records = parse_source(*table)
+    _check_predict_outputs(out, explain, [job, party, *source_files([records])])
     withheld = _withheld_secondaries(job, matches=matches, explain=explain is not None)
-    outputs = [out] if explain is None else [out, explain]
-    check_output_paths(outputs, [job, party, *source_files([records])])
     data = read_party_file(party).data
     frame = read_table(records, separator=separator or (data.separator if data else None))
     for column in keep:
@@ -263,6 +262,17 @@ def run_predict(
     facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
     named = {"file": str(out), "explanations": None if explain is None else str(explain), "withheld": withheld}
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
+
+
+def _check_predict_outputs(out: Path, explain: Path | None, inputs: Sequence[Path]) -> None:
+    """Refuse outputs that cannot be written, would replace an input, or whose name promises another format than CSV."""
+    outputs = {"--out": out} if explain is None else {"--out": out, "--explain": explain}
+    for option, path in outputs.items():
+        if path.suffix.lower() != ".csv":
+            seen = f"the extension '{path.suffix}'" if path.suffix else "no extension"
+            message = f"{option} {path} has {seen}, but the file is CSV; choose a name that ends in .csv"
+            raise SettingError(message, code="not-a-csv-name", option=option, extension=path.suffix)
+    check_output_paths(list(outputs.values()), inputs)
 
 
 def _withheld_secondaries(job: Path, *, matches: bool, explain: bool) -> list[str]:

@@ -69,7 +69,9 @@ def profile(
 
 def init(
     primary: Annotated[str | None, option("TABLE", f"The primary's table: {opt.TABLE_HELP}.")] = None,
-    secondary: Annotated[str | None, option("TABLE", "The secondary's table, if you have it.")] = None,
+    secondary: Annotated[
+        list[str] | None, option("TABLE", "The secondary's table, if you have it; may be repeated for several.")
+    ] = None,
     on: Annotated[
         str, option("COLUMNS", "Columns to link by, such as lat,lon. Default: proposed from the tables.")
     ] = "",
@@ -94,14 +96,15 @@ def init(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Propose how to link two tables and what to predict, and write the job file and the party files.
+    """Propose how to link tables and what to predict, and write the job file and the party files.
 
     With one table only, the job file has marks where the other party must fill in its settings. On a terminal, the
     command shows the columns, asks for everything that no option sets, and asks again after a mistake.
 
     fedsim init --primary flats.csv --secondary rentals.csv --label price
     """
-    from fedsim.cli.init import InitRequest, init_coordinator, run_init
+    from fedsim.cli.init import InitRequest, ambiguous_option_error, init_coordinator, run_init
+    from fedsim.wizard.file_templates import secondary_keys
 
     say = opt.print_nothing if quiet or as_json else typer.echo
     if coordinator and (primary or secondary):
@@ -112,8 +115,12 @@ def init(
         if as_json:
             opt.print_json(written)
         return
+    given: Sequence[str | None] = secondary or (None,)
+    partners = dict(zip(secondary_keys(len(given)), given, strict=True))
+    if separator_secondary and len(partners) > 1:
+        raise ambiguous_option_error("--separator-secondary", len(partners))
     request = InitRequest(
-        tables={"primary": primary, "secondary": secondary},
+        tables={"primary": primary, **partners},
         on=opt.parse_names(on),
         on_secondary=opt.parse_names(on_secondary),
         label=label,
@@ -121,7 +128,7 @@ def init(
         k=k,
         sigma=sigma,
         epochs=epochs,
-        separators={"primary": separator, "secondary": separator_secondary or separator},
+        separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(typer.echo, err=True) if sys.stdin.isatty() and not yes else None,
     )

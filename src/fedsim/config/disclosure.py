@@ -74,6 +74,9 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     if training.start_from:
         joining = f"; new weights: {', '.join(training.joining)}" if training.joining else ""
         yield "start", f"the weights of job {training.start_from}{joining}"
+    if training.party_dropout:
+        share = f"{100 * training.party_dropout:g} % of the training records, drawn for each secondary and step"
+        yield "dropout", f"{share}, do without it, so that the model can predict while it is away"
     for name, terms in job.secondaries.items():
         if terms.aligned_with is not None:
             aligned = f"not linked; its rows are those of {terms.aligned_with}, one to one and in the same order"
@@ -294,6 +297,9 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
     links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.lists.items()]
     rows = "activations of the requested rows"
+    if job.sends_embedding:
+        embedded = f"the embedding '{job.protection.embedding_name}' of every linked row, once"
+        rows = embedded if job.protection.sealed else f"{rows}, and {embedded}, for the trees beside the network"
     if blind:
         nearest = "for each record of the primary, the {0.k} nearest rows of {1}, with their distances ({2})"
         links = [

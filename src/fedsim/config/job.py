@@ -301,9 +301,10 @@ class TrainingSettings(ConfigSection):
     """Share of the training records that do without a secondary, drawn for each secondary and step. The model can then
     predict while a secondary is away (`serving.when_partner_is_away = "others"`), and the report says how much larger
     the error is without each. Methods `fedsim` and `stacked` only. Default: 0."""
-    start_from: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", title="the hash of a job")] = setting(
-        None, example="0" * 64
-    )
+    start_from: Annotated[
+        str | None,
+        Field(pattern="^[0-9a-f]{64}$", title="all 64 digits of the hash of a job, as `fedsim approve` prints it"),
+    ] = setting(None, example="0" * 64)
     """Hash of a finished job of the same primary: training starts from its weights and those of the secondaries that
     took part in it. Seed, task, network, table and links of these parties must be the same, so that no test
     record was trained on. Methods `fedsim` and `stacked` only. Default: new weights."""
@@ -611,10 +612,17 @@ class Job(ConfigFile):
 
     @model_validator(mode="after")
     def _check_start_and_embedding(self) -> Self:
-        joining = set(self.training.joining or ())
-        if joining and (self.training.start_from is None or not joining < set(self.secondaries)):
-            message = "joining requires start_from, and must name some but not all of the secondaries; change either"
-            raise RuleError(message, "training", "joining", code="nobody-to-join")
+        joining, fault = self.training.joining or [], ""
+        unknown = [name for name in joining if name not in self.secondaries]
+        if unknown:
+            known = ", ".join(self.secondaries)
+            fault = f"names '{unknown[0]}', which is not a secondary of this job ({known}); correct or remove it"
+        elif joining and self.training.start_from is None:
+            fault = "requires start_from, the hash of the job that the other secondaries took part in; add it"
+        elif joining and set(joining) == set(self.secondaries):
+            fault = "names every secondary, so none would start with the weights of start_from; remove either"
+        if fault:
+            raise RuleError(f"joining {fault}", "training", "joining", code="nobody-to-join")
         if self.training.start_from and self.protection.sealed:
             message = "under sealed labels the primary trains alone, on stored rows; remove start_from"
             raise RuleError(message, "training", "start_from", code="start-from-and-sealed-labels")

@@ -65,13 +65,18 @@ class TuningSetting:
         """The values that are set."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The values that are set, by the names that the command line gives them."""
+        return {"width" if name == "hidden" else name: value for name, value in self.given.items()}
+
     def describe(self) -> str:
         """Return what is set.
 
-        >>> TuningSetting(k=20, rate=0.001).describe()
-        'k 20, rate 0.001'
+        >>> TuningSetting(k=20, rate=0.001, hidden=256).describe()
+        'k 20, rate 0.001, width 256'
         """
-        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.given.items()) or "no change"
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.named.items()) or "no change"
 
     def partners(self, own: Mapping[str, int]) -> dict[str, int]:
         """Return the K of every secondary, given those of the job.
@@ -136,12 +141,16 @@ class TuningSubject(Protocol):
 
 @dataclass(frozen=True)
 class TuningTrial:
-    """A setting with its metrics, means over the seeds; ``label`` names what they measure, such as log(price)."""
+    """A setting with its metrics, means over the seeds.
+
+    ``label`` names what they measure, such as log(price); ``records`` is the smallest number of validation records.
+    """
 
     setting: TuningSetting
     validation: dict[str, float]
     test: dict[str, float] = field(repr=False)
     label: str = ""
+    records: int = 0
 
     @property
     def score(self) -> tuple[float, ...]:
@@ -203,17 +212,18 @@ class Tuner:
 
     def run_setting(self, setting: TuningSetting, place: str = "") -> TuningTrial:
         """Train one setting on every case, except where results exist."""
-        rung, lines = self.subject.rung(setting), []
+        rung, lines, records = self.subject.rung(setting), [], []
         train_rung = self.trainer(place)
         for arrays in self.subject.cases(setting):
             # Reports nothing, because a report shows the test score.
             train_missing([arrays], [rung], self.results, lambda _: None, train_rung)
             lines.append(self.results.line(rung.result_key(arrays)))
+            records.append(len(arrays.split.validation))
         validation, test = (
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
             for part in ("validation", "test")
         )
-        return TuningTrial(setting, validation, test, lines[0].get("label", ""))
+        return TuningTrial(setting, validation, test, lines[0].get("label", ""), min(records))
 
     def _run_and_report(self, setting: TuningSetting, number: str) -> TuningTrial:
         place = f"{number} {self.subject.name}, {setting.describe()}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedsim.cells import CellType, FaultKind, read_cells
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Floats, Integers, Split
@@ -27,7 +28,7 @@ def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[fl
     """
     ends = np.rint(np.cumsum(_shares(parts)) * n_records).astype(np.int64)
     pieces = np.split(rng.permutation(n_records), ends[:2])
-    return _to_split(pieces, parts, f"{n_records} records")
+    return _to_split(pieces, parts, f"{n_records:,} records", "give more records")
 
 
 def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
@@ -44,7 +45,8 @@ def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[f
         part[number] = neediest
         wanted[neediest] -= sizes[number]
     pieces = [np.flatnonzero(part[group] == place) for place in range(3)]
-    return _to_split(pieces, parts, f"{len(group)} records in {len(sizes)} groups")
+    seen = f"{len(group):,} records in {len(sizes):,} groups"
+    return _to_split(pieces, parts, seen, "give records of more groups, or split at random")
 
 
 def time_split(times: Floats, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
@@ -59,7 +61,16 @@ def time_split(times: Floats, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> 
     middle = (np.cumsum(counts) - counts / 2) / len(place)
     part = np.searchsorted(np.cumsum(_shares(parts))[:2], middle)
     pieces = [np.flatnonzero(part[place] == number) for number in range(3)]
-    return _to_split(pieces, parts, f"{len(place)} records at {len(values)} times")
+    seen = f"{len(place):,} records at {len(values):,} times"
+    return _to_split(pieces, parts, seen, "choose a column with more times, or split at random")
+
+
+def read_times(cells: pl.Series, table: str) -> Floats:
+    """Return dates or numbers as numbers that grow with time."""
+    dates = read_cells(cells, CellType.DATE)
+    if any(fault.kind is not FaultKind.MISSING for fault in dates.faults):
+        return read_cells(cells, CellType.NUMBER).require(table).to_numpy()
+    return dates.require(table).cast(pl.Int64).cast(pl.Float64).to_numpy()
 
 
 PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "testing": 2}
@@ -74,9 +85,15 @@ def column_split(values: pl.Series, rng: np.random.Generator, *, parts: Sequence
     words = values.cast(pl.String).str.strip_chars().str.to_lowercase()
     part = words.replace_strict(PART_WORDS, default=None, return_dtype=pl.Int64)
     if part.null_count():
-        return group_split(group_equal_records(words.to_frame()), rng, parts=parts)
+        try:
+            return group_split(group_equal_records(words.to_frame()), rng, parts=parts)
+        except InputError as error:
+            seen = f"column '{values.name}' has {words.n_unique():,} different values, too few or too unequal to split"
+            fix = "choose a column with more values, or write train, validation and test in its cells"
+            raise InputError(f"{seen} {_ratio(parts)}; {fix}", code=error.code, column=values.name) from error
     pieces = [np.flatnonzero(part.to_numpy() == number) for number in range(3)]
-    return _to_split(pieces, parts, f"{len(values)} records split by their column '{values.name}'")
+    seen = f"{len(values):,} records split by their column '{values.name}'"
+    return _to_split(pieces, parts, seen, "write train, validation and test in its cells")
 
 
 def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
@@ -120,10 +137,14 @@ def _shares(parts: Sequence[float]) -> Floats:
     return np.asarray(shares / shares.sum(), dtype=np.float64)
 
 
-def _to_split(pieces: Sequence[Integers], parts: Sequence[float], seen: str) -> Split:
+def _ratio(parts: Sequence[float]) -> str:
+    return ":".join(f"{part:g}" for part in parts)
+
+
+def _to_split(pieces: Sequence[Integers], parts: Sequence[float], seen: str, fix: str) -> Split:
     for name, piece, share in zip(PART_NAMES, pieces, parts, strict=True):
         if share > 0 and not len(piece):
-            ratio = ":".join(f"{part:g}" for part in parts)
-            raise InputError(f"{seen} cannot be split {ratio}: no {name} record is left; give more records")
+            message = f"{seen} cannot be split {_ratio(parts)}: no {name} record is left; {fix}"
+            raise InputError(message, code="cannot-split", part=name)
     train, validation, test = (np.sort(piece) for piece in pieces)
     return Split(train, validation, test)

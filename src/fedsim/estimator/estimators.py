@@ -364,9 +364,27 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         return self._predict(X, identifiers)[0]
 
     def predict_interval(self, X: Any, *, identifiers: Any = None) -> Floats:  # noqa: N803
-        """Return lower and upper end of an interval per record, (n, 2); it contains the label 9 times out of 10.
+        """Return an array (n, 2): lower and upper end of an interval that contains the label 9 times out of 10.
 
         Widths are calibrated on the validation records and grow where the members disagree.
+
+        Parameters
+        ----------
+        X, identifiers
+            Records, as in ``predict``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fedsim.data.synthetic import city
+        >>> town = city(np.random.default_rng(0), flats=60, rentals=40)
+        >>> flats, price = town.flats.drop("price"), town.flats["price"]
+        >>> model = FedSimRegressor([town.rentals], ["lat", "lon"], k=5, epochs=1, random_state=0).fit(flats, price)
+        >>> model.predict_interval(flats[:3]).shape
+        (3, 2)
+        >>> lower, upper = model.predict_interval(flats[:3]).T
+        >>> bool((lower < upper).all())
+        True
         """
         intervals = self._predict(X, identifiers)[1]
         if intervals is None:

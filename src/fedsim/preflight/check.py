@@ -23,6 +23,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, toml_file
+from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
 from fedsim.linkage.engines import load_engine
@@ -35,6 +36,8 @@ from fedsim.protocol.outbound import PING, PONG, RelayAddress, ask_relay, open_c
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, read_credentials, split_address
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.runs.approval import require_approval
+from fedsim.runs.earlier_run import find_earlier_run, require_suitable_start
+from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.storage.key_source import SecretSource
 from fedsim.version import VERSION
@@ -378,6 +381,22 @@ def check_approval(case: table.PartyInJob) -> Iterator[CheckFinding]:
     yield ok("approval", require_approval(case.job, case.own, header))
 
 
+def check_start(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check that the run of ``training.start_from`` is in the party's folder, and that the job can start from it."""
+    start, own = case.job.training.start_from, case.own
+    if start is None or own.role is Role.COORDINATOR:
+        return
+    if own.role is Role.PRIMARY:
+        earlier = read_run_record(find_earlier_run(own, start))
+        now = None
+        if case.table is not None and case.columns is not None:
+            now = frame_digest(case.table.frame), case.columns.features or ()
+        require_suitable_start(case.job, earlier, now)
+    elif case.job.starts_from_earlier(own.name):
+        find_earlier_run(own, start)
+    yield ok("start", f"job {start[:12]}")
+
+
 # The linkage key
 
 
@@ -559,6 +578,7 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
     ("linkage key", check_linkage_key),
     ("policy", check_policy),
     ("approval", check_approval),
+    ("start", check_start),
     ("disk", check_disk),
     ("running", check_not_running),
     ("port", check_port),

@@ -16,7 +16,7 @@ from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
-from fedsim.data.splits import random_split
+from fedsim.data.splits import column_split, group_equal_records, group_split, random_split, read_times, time_split
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
@@ -25,6 +25,7 @@ from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import MAX_FRAME_BYTES
+from fedsim.types import derive_seed
 
 SettingPath = tuple[str, ...]  # such as ("label", "column")
 MIN_STEPS = 200
@@ -105,18 +106,39 @@ def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
         if here < (k := case.job.secondaries[case.own.name].k):
             result = f"k is {k:,}, but the table has {here:,} records"
             yield failure("records", result, f"lower k to {here:,} or less in the job")
-    elif case.job.task.split == "group":
-        linking = [column for column in _own_identifiers(case.own, case.job) if column in frame.columns]
-        groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
-        if groups < MIN_GROUPS:
-            result = f"there are only {groups} different sets of identifiers, but a group split needs {MIN_GROUPS}"
-            yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
     else:
-        random_split(here, np.random.default_rng(0))
+        yield from _check_split(case, frame)
     if largest > MAX_FRAME_BYTES:
         result = f"the largest message would have {largest:,} bytes, but only {MAX_FRAME_BYTES:,} are allowed"
         yield failure("records", result, "use fewer records, shorter filters or a smaller k")
     yield ok("records", f"{here:,}")
+
+
+def _check_split(case: PartyInJob, frame: pl.DataFrame) -> Iterator[CheckFinding]:
+    """Split the records that have a label by the seed of the training; an error says why this is impossible."""
+    kind, own = case.job.task.split, case.own
+    cells = _label_cells(case)
+    gaps = [fault.rows for fault in cells.faults if fault.kind is FaultKind.MISSING] if cells else []
+    rows = np.setdiff1d(np.arange(len(frame)), np.concatenate(gaps)) if gaps else np.arange(len(frame))
+    if not len(rows):
+        return  # reported by the check of the label
+    rng = np.random.default_rng(derive_seed(case.job.seed, own.name, "split"))
+    if kind == "random":
+        random_split(len(rows), rng)
+    elif kind == "group":
+        linking = [name for name in dict.fromkeys(_own_identifiers(own, case.job)) if name in frame.columns]
+        groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
+        if groups < MIN_GROUPS:
+            result = f"there are only {groups} different sets of identifiers, but a group split needs {MIN_GROUPS}"
+            yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
+        elif linking:
+            group_split(group_equal_records(frame.select(linking))[rows], rng)
+    elif case.columns and case.columns.split and own.data:
+        by = frame[case.columns.split][rows]
+        if kind == "time":
+            time_split(read_times(by, str(own.data.source)))
+        else:
+            column_split(by, rng)
 
 
 def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
@@ -278,7 +300,8 @@ def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
         quality = measure_own_table(terms.encoding, terms.metric, table, k=terms.k, rng=np.random.default_rng(0))
         for row in quality.rows() if quality else ():
             value = f"{name}, this table against itself: {row.name} {row.value}"
-            yield info("linkage", f"{value}; {row.fix}" if row.fix else value)
+            expected = quality is not None and quality.finds_all and row.name in ("found", "ties")
+            yield ok("linkage", value) if expected else info("linkage", f"{value}; {row.fix}" if row.fix else value)
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
@@ -312,13 +335,21 @@ def _cell_findings(check: str, cells: Cells) -> Iterator[CheckFinding]:
         yield failure(check, fault.describe(cells.values.name, len(cells.values)), fault.way_out, code=fault.kind)
 
 
-def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Check that labels are numbers or classes as the task says; records may lack one."""
+def _label_cells(case: PartyInJob) -> Cells | None:
+    """Read the label as the task says; None if there is no such column."""
     name = case.own.label.column if case.own.label else None
     if case.table is None or name is None or name not in case.table.frame.columns:
-        return
+        return None
     classes = case.job.task.kind == "classification"
-    cells = read_cells(case.table.frame[name], CellType.CATEGORY if classes else CellType.NUMBER)
+    return read_cells(case.table.frame[name], CellType.CATEGORY if classes else CellType.NUMBER)
+
+
+def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Check that labels are numbers or classes as the task says; records may lack one."""
+    cells = _label_cells(case)
+    if cells is None:
+        return
+    name, classes = cells.values.name, case.job.task.kind == "classification"
     missing = [fault for fault in cells.faults if fault.kind is FaultKind.MISSING]
     cells = replace(cells, faults=tuple(fault for fault in cells.faults if fault.kind is not FaultKind.MISSING))
     findings = list(_cell_findings("label", cells))
@@ -327,11 +358,15 @@ def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
         findings.append(
             failure("label", f"column '{name}' has values of zero or less", way_out, code="label-not-positive")
         )
-    if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
+    lacking = sum(len(fault.rows) for fault in missing)
+    if lacking == len(cells.values):
+        way_out = "fill in the label of some records, or predict another column"
+        yield failure("label", f"column '{name}' has no values", way_out, code="constant-label")
+        return
+    if all(fault.kind is not FaultKind.WRONG_TYPE for fault in cells.faults):
         words = case.own.data.missing if case.own.data else ()
         findings += _label_findings(cells.values.drop_nulls(), words, classes=classes)
     yield from findings
-    lacking = sum(len(fault.rows) for fault in missing)
     if lacking:
         yield info("label", f"{lacking:,} of {len(cells.values):,} records lack one and are predicted after training")
     if not findings:

@@ -112,6 +112,11 @@ class SessionAcceptor:
             session = self._sessions.get(party)
         return time.monotonic() - self._opened if session is None else session.disconnected_seconds
 
+    def has_joined(self, party: Party) -> bool:
+        """Return whether a party has ever connected."""
+        with self._changed:
+            return party in self._sessions
+
     def sessions(self) -> list[Session]:
         """Return all sessions that have not ended."""
         with self._changed:

@@ -169,6 +169,8 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
     """Draw how the partner records lead from the average to the prediction of one record."""
     value = found.average
     rows, table = [charts.ChartRow("with average partner records", value, format_rounded(value))], []
+    if not found.without:  # it has no secondary, or none whose records it may show
+        rows.clear()
     groups = [(f"{one.secondary} no. {one.partner}", [one]) for one in found.partners[:MAX_EFFECTS]]
     for secondary in found.without:
         rest = [one for one in found.partners[MAX_EFFECTS:] if one.secondary == secondary]

@@ -32,7 +32,7 @@ from fedsim.wizard import proposal
 from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
 
 IDENTIFIER, LABEL, FEATURE, LEFT_OUT = "identifier", "label", "feature", "left out"
-COLUMN_HEAD = ("column", "kind", "will be", "missing", "distinct", "range")
+COLUMN_HEAD = ("column", "kind", "will be", "missing", "distinct", "range (rounded outwards)")
 MAX_DRAWN = 12  # columns of a table
 MAX_QUERIES, MAX_CANDIDATES = 2_000, 30_000  # of the chart of distances
 DAYS_PER_YEAR = 365.2425

@@ -128,7 +128,7 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
             return f"by {approval.by} at {approval.time}"
         code, reason = "columns-changed", "its columns have changed since the approval"
     paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
-    missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.hash}): {reason}"
+    missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}"
     raise ApprovalError(f"{missing}; review and run: fedsim approve {shlex.join(map(str, paths))}", code=code)
 
 

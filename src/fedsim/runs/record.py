@@ -24,6 +24,7 @@ from fedsim.types import Explanation, Flags, Floats
 RECORD_FORMAT = 1
 RECORD_FILE, TEST_FILE, UNLABELLED_FILE = "run.json", "test.parquet", "unlabelled.csv"
 ROW_COLUMN, TRUTH_COLUMN, PREDICTED_COLUMN, CONFIDENCE_COLUMN = "row", "truth", "predicted", "confidence"
+PREDICTION_COLUMN = "prediction"  # of records without a label, as in the output of `fedsim predict`
 LOWER_COLUMN, UPPER_COLUMN = "lower", "upper"  # of numbers; missing in earlier releases
 
 

@@ -26,6 +26,7 @@ from fedsim.storage.files import atomic_write
 log = logging.getLogger("fedsim.parties")
 
 LOCK_FILE = "lock"
+TRAINED_MODEL = "model"  # a party's part of the trained model
 ENCODED_FOLDER = "encoded"  # the filters of a job, which keeps the key that it began with
 LEDGER_FILE, OPEN_LEDGER_FILE = "ledger.json", "ledger.open.json"
 LEDGER_INTERVAL_SECONDS = 5.0

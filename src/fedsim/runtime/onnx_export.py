@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from fedsim.config.job import Job
 from fedsim.errors import SettingError
 from fedsim.runs.record import read_run_record
-from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
+from fedsim.runs.run_folder import TRAINED_MODEL
+from fedsim.runtime.party_data import RunStore
 from fedsim.runtime.predict import TrainedPrimary
 from fedsim.runtime.primary import TREES_MODEL, training_config
 from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model

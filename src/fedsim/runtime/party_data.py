@@ -16,12 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.cells import CellType, FaultKind, read_cells, read_number_columns
+from fedsim.cells import CellType, read_cells, read_number_columns
 from fedsim.config.job import CutTerms, Job, SecondaryTerms, place_columns
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.data.splits import column_split, group_matching_records, group_split, random_split, time_split
+from fedsim.data.splits import (
+    column_split,
+    group_matching_records,
+    group_split,
+    random_split,
+    read_times,
+    time_split,
+)
 from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
 from fedsim.errors import FileError, FingerprintError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
@@ -40,7 +47,8 @@ from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
-from fedsim.runs.run_folder import ENCODED_FOLDER
+from fedsim.runs.earlier_run import find_earlier_run
+from fedsim.runs.run_folder import ENCODED_FOLDER, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
@@ -48,7 +56,6 @@ from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 LASTING_SECRET_FILE = "lasting-secret"  # noqa: S105
-TRAINED_MODEL = "model"  # a party's part of the trained model
 BLUR_DRAWS = ("direction", "step")
 SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
 
@@ -279,17 +286,11 @@ def class_labels(label: pl.Series, table: str) -> tuple[NDArray[np.int64], list[
     return np.array([places.get(value, -1) for value in values.to_list()], dtype=np.int64), classes
 
 
-def read_times(cells: pl.Series, table: str) -> Floats:
-    """Return dates or numbers as numbers that grow with time."""
-    dates = read_cells(cells, CellType.DATE)
-    if any(fault.kind is not FaultKind.MISSING for fault in dates.faults):
-        return read_cells(cells, CellType.NUMBER).require(table).to_numpy()
-    return dates.require(table).cast(pl.Int64).cast(pl.Float64).to_numpy()
-
-
 def _check_values_differ(label: pl.Series, table: str) -> None:
-    if label.drop_nulls().n_unique() < 2:
-        message = f"{table}: the label '{label.name}' has only one value; predict another column"
+    distinct = label.drop_nulls().n_unique()
+    if distinct < 2:
+        values = "only one value" if distinct else "no values"
+        message = f"{table}: the label '{label.name}' has {values}; predict another column"
         raise InputError(message, code="constant-label", table=table, column=label.name)
 
 
@@ -435,13 +436,8 @@ class RunStore:
 
 def load_earlier_model(party_file: PartyFile, job_hash: str) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     """Return the run folder of a finished job of this party by its hash, and the weights and facts of its model."""
-    for folder in party_file.folder.glob(f"*-{job_hash}"):
-        store = party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash})
-        if store.steps():
-            return folder, *store.load(0)
-    message = f"{party_file.party} has no finished run of job {job_hash[:12]} in {party_file.folder}"
-    hint = "restore the folder of that run, or remove training.start_from"
-    raise FileError(f"{message}; {hint}", code="no-earlier-run", job=job_hash)
+    folder = find_earlier_run(party_file, job_hash)
+    return folder, *party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash}).load(0)
 
 
 def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:

@@ -29,11 +29,13 @@ from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.blind_primary import VectorCache
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
+from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
@@ -266,7 +268,9 @@ class Predictor:
                     lists = [self._neighbours(name, table, missing) for name, table in encoded.items()]
                     embedded = self._embedded(lists, missing)
                 method, columns = self.context.job.training.method, TreeColumns.none(len(features))
-                if self._trees is not None:
+                if self._trees is None:  # stacked trees without weight are dropped: the network predicts by itself
+                    method = METHODS.name_of(METHODS[method]) or method
+                else:
                     columns = self._trees.columns(TreeInputs(names, embedded))
                 combine = self._trained.combine(self._trees, missing)
                 if explained:
@@ -300,10 +304,17 @@ class Predictor:
                     if self._goes_on_without_partners:
                         missing.append(party.name)
                         break
-                    lost = f"{party} has been disconnected for {away:.0f} seconds"
-                    raise AwayError(f"{lost}; its owner must start it with --stay", code="peer-away")
+                    raise self._away_error(party, away)
                 time.sleep(POLL_SECONDS)
         return tuple(missing)
+
+    def _away_error(self, party: Party, seconds: float) -> AwayError:
+        joined = self._acceptor.has_joined(party)
+        lost = f"has been disconnected for {seconds:,.0f}" if joined else f"did not connect within {seconds:,.0f}"
+        hint = "its owner must start it with --stay"
+        if self._trained.facts.get("party_dropout"):
+            hint += ', or set serving.when_partner_is_away = "others" to predict without it'
+        return AwayError(f"{party} {lost} seconds; {hint}", code="peer-away", joined=joined)
 
     @property
     def _goes_on_without_partners(self) -> bool:

@@ -35,12 +35,12 @@ from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
-from fedsim.runs import record
-from fedsim.runs.run_folder import PartyProgress
+from fedsim.runs import earlier_run, record
+from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
 from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.drift import drift_facts
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
+from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest
@@ -63,7 +63,6 @@ from fedsim.training.data import (
 )
 from fedsim.training.hooks import tracking_hook
 from fedsim.types import Floats, Integers, Split
-from fedsim.validation import first_difference
 
 log = logging.getLogger("fedsim.parties")
 
@@ -188,32 +187,9 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
 def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
     """Return the weights of the job of ``start_from``, if all that they and its split depend on is unchanged."""
     folder, weights, _ = load_earlier_model(table.own, start)
-    earlier, job = record.read_run_record(folder), table.job
-    known = tuple(job.starts_from_earlier(name) for name in job.secondaries)
-    compared = [
-        {
-            "seed": settings["seed"],
-            "task": settings["task"],
-            "training": {name: settings["training"].get(name) for name in ("preset", "method", "members", "width")},
-            # An owner may change its mind about explanations.
-            "secondaries": {name: {**terms, "explanations": None} for name, terms in secondaries.items()},
-            "table": [digest, features],
-        }
-        for settings, secondaries, digest, features in (
-            (earlier.job, earlier.job["secondaries"], earlier.table.digest, earlier.table.features),
-            (
-                job.to_dict(),
-                {name: terms for name, terms in job.to_dict()["secondaries"].items() if job.starts_from_earlier(name)},
-                frame_digest(table.frame),
-                table.features().columns,
-            ),
-        )
-    ]
-    difference = first_difference(compared[1], compared[0])
-    if difference:
-        message = f"training cannot start from job {start[:12]}: {difference}"
-        hint = "use the setting of that job, so that it was not trained on test records of this one"
-        raise errors.SettingError(f"{message}; {hint}", code="other-earlier-job", difference=difference)
+    here = frame_digest(table.frame), table.features().columns
+    earlier_run.require_suitable_start(table.job, record.read_run_record(folder), here)
+    known = tuple(table.job.starts_from_earlier(name) for name in table.job.secondaries)
     return EarlierWeights(weights, known)
 
 
@@ -801,14 +777,14 @@ def _interval_columns(ended: CompletedTraining, part: str) -> dict[str, Floats]:
 
 
 def _unlabelled_predictions(ended: CompletedTraining) -> pl.DataFrame:
-    """Return row numbers and predictions of the records without a label, with the probability of every class."""
+    """Return what `fedsim predict` would write for the records without a label: rows count from one."""
     rows, classes = ended.prepared.split.unlabelled, ended.prepared.classes
     found = ended.result.predictions.get("unlabelled", np.zeros((0, len(classes))))
     if not classes or not len(rows):
-        columns: dict[str, Any] = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: found.ravel()}
+        columns: dict[str, Any] = {record.ROW_COLUMN: rows + 1, record.PREDICTION_COLUMN: found.ravel()}
         return pl.DataFrame(columns | _interval_columns(ended, "unlabelled"))
     likeliest = [str(classes[place]) for place in found.argmax(axis=1)]
-    columns = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: likeliest}
+    columns = {record.ROW_COLUMN: rows + 1, record.PREDICTION_COLUMN: likeliest}
     return pl.DataFrame(columns | {f"probability {name}": found[:, place] for place, name in enumerate(classes)})
 
 

@@ -11,10 +11,10 @@ from fedsim.errors import PeerError, SettingError
 from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
-from fedsim.runs.run_folder import publish_progress, run_path
+from fedsim.runs.run_folder import TRAINED_MODEL, publish_progress, run_path
 from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
+from fedsim.runtime.party_data import RunStore
 from fedsim.training import Hook
 
 log = logging.getLogger("fedsim.parties")

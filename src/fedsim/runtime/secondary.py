@@ -33,9 +33,9 @@ from fedsim.protocol.roles.secondary import (
 from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
-from fedsim.runs.run_folder import SERVING_STAGE
+from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
+from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.types import Floats32, Integers32, Words, training_length

@@ -24,6 +24,7 @@ from fedsim.splitnn import lamb_kernel
 from fedsim.splitnn.lamb_kernel import LambKernel
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
+from fedsim.types import derive_seed
 from fedsim.validation import first_difference, validate_number
 
 if TYPE_CHECKING:
@@ -39,16 +40,6 @@ log = logging.getLogger(__name__)
 #
 # Every step creates new generators, so there is no generator state to save: a party that restarts at step 700 draws
 # what it would have drawn anyway, and no party needs another's random numbers.
-
-
-def derive_seed(seed: int, party: str, purpose: str, step: int = 0) -> int:
-    """Return the first 63 bits of SHA-256 over the four arguments, written as a JSON list.
-
-    >>> derive_seed(0, "primary", "dropout", 7)
-    5529237731233410334
-    """
-    digest = hashlib.sha256(json.dumps([seed, party, purpose, step]).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 @dataclass(frozen=True)

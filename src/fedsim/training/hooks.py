@@ -27,6 +27,7 @@ class ProgressBar(Hook):
         self._bar: Any = None
         self._task: Any = None
         self._epochs = 0
+        self._next = 1  # shown from its first step on: training may stop before it
 
     def started(self, outline: TrainingOutline) -> None:
         from rich.console import Console  # noqa: PLC0415
@@ -40,18 +41,20 @@ class ProgressBar(Hook):
             "training",
             total=outline.epochs * outline.steps_per_epoch,
             completed=outline.epochs_done * outline.steps_per_epoch,
-            epoch=outline.epochs_done + 1,
+            epoch=min(outline.epochs_done + 1, outline.epochs),
             scores="",
         )
+        self._next = outline.epochs_done + 1
         self._bar.start()
 
     def stepped(self, step: int) -> None:
-        self._bar.update(self._task, completed=step + 1)
+        self._bar.update(self._task, completed=step + 1, epoch=self._next)
 
     def epoch_ended(self, epoch: Epoch) -> None:
         metric, value = next(iter(epoch.validation.items()))
         scores = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
-        self._bar.update(self._task, epoch=epoch.number + 1, scores=scores)
+        self._bar.update(self._task, scores=scores)
+        self._next = epoch.number + 1
         if self._bar.disable:
             print(f"epoch {epoch.number} of {self._epochs}: {scores} ({epoch.seconds:.1f} s)", file=sys.stderr)
 

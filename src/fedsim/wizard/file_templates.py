@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,10 +12,9 @@ from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS
 from fedsim.types import TrainingLength
-from fedsim.wizard.proposal import FeatureProposal, Guess
+from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
 METHOD = "stacked"  # better than the network alone, or as good, on all datasets; docs/networks.md
@@ -24,24 +24,31 @@ MAX_PARENT_FOLDERS = 2  # in a relative path; beyond, an absolute path is cleare
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """What a party file says about the party's table."""
+    """What a party file says about the party's table; ``identifiers`` has, by secondary, columns by agreed name."""
 
     source: TableSource
     separator: str | None
     missing: tuple[str, ...]
-    identifiers: dict[str, str]
+    identifiers: dict[str, dict[str, str]]
     learning: FeatureProposal
+
+    @property
+    def linking(self) -> tuple[str, ...]:
+        """The columns that link with any secondary, each once."""
+        return tuple(dict.fromkeys(column for columns in self.identifiers.values() for column in columns.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class SetupPlan:
-    """The content of all files; ``own`` has the parties, by role, whose tables are available."""
+    """The content of all files.
 
-    primary: str
-    secondary: str
-    schema: Schema
-    metric: str
-    k: int
+    ``names`` has the name of every party by its key, which is its role; those of further secondaries are numbered, see
+    :func:`secondary_keys`. ``links`` has the linkage of every secondary, ``own`` the parties whose tables are
+    available, both by key.
+    """
+
+    names: dict[str, str]
+    links: dict[str, LinkageProposal]
     sigma: float | None
     task: Guess | None
     split: Guess
@@ -49,17 +56,16 @@ class SetupPlan:
     label_scale: Guess | None = None
     epochs: int | None = None
     length: TrainingLength | None = None
-    relative: bool = False
     own: dict[str, TablePlan] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
-        """Whether both tables are available."""
-        return len(self.own) == 2
+        """Whether the tables of primary and secondaries are available."""
+        return len(self.own) > 1
 
-    def names(self) -> dict[str, str]:
-        """Return the names of the parties by role."""
-        return {"coordinator": COORDINATOR_NAME, "primary": self.primary, "secondary": self.secondary}
+    def role_of(self, key: str) -> str:
+        """Return the role of a party."""
+        return "secondary" if key in self.links else key
 
 
 def render_job(plan: SetupPlan) -> str:
@@ -77,11 +83,11 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield f"#:schema ./schemas/{SCHEMA_FILES['job']}"
     yield "# The settings that all parties agree on; every party has the same file. `fedsim explain SETTING` explains a"
     yield "# setting, `fedsim check job.toml PARTY.toml` finds problems and estimates the cost before anything runs."
-    yield f"name = {to_toml(plan.primary if plan.own.get('primary') else plan.secondary)}"
+    yield f"name = {to_toml(plan.names['primary' if 'primary' in plan.own else 'secondary'])}"
     yield "seed = 0"
     parties = (
         ("coordinator", COORDINATOR_NAME, 7411, "finds partners by encoded identifiers; has no table and no key"),
-        ("primary", plan.primary, 7412, "has the label, runs the training, keeps the model"),
+        ("primary", plan.names["primary"], 7412, "has the label, runs the training, keeps the model"),
     )
     for section, name, port, comment in parties:
         yield f"\n[{section}] # {comment}"
@@ -104,7 +110,7 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield f'method = "{METHOD}" # or {", ".join(name for name in METHODS.names(in_jobs=True) if name != METHOD)}'
     if plan.length:
         yield "# Chosen by the number of records. Training stops after `patience` epochs without improvement."
-        yield f"epochs = {plan.epochs or plan.length.epochs} # at most"
+        yield f"epochs = {plan.length.epochs} # at most"
         yield f"patience = {plan.length.patience}"
         yield f"batch_size = {plan.length.batch} # records per step; larger: fewer messages"
     else:
@@ -116,22 +122,25 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield 'wire = "int8" # rounds activations and gradients to one byte, with a scale per row'
     yield "\n[protection]"
     yield "# For the trees of method stacked, the secondary sends random features of every linked row, once."
+    yield "# They hide little: anyone who knows some rows can estimate the rest; `fedsim approve` measures how well."
     yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
     yield '# coordinator = "blind" # it sees no encoded identifiers; slower, without `relative`, "fields" and tau'
-    yield from _linkage_lines(plan)
+    for key in plan.links:
+        yield from _linkage_lines(plan, key)
 
 
-def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
+def _linkage_lines(plan: SetupPlan, key: str) -> Iterator[str]:
+    link, name = plan.links[key], plan.names[key]
     comment = "" if "secondary" in plan.own else f" # {FILL_IN_MARK} the secondary's name, here and in the next header"
-    yield f"\n[secondaries.{plan.secondary}]{comment}"
-    yield f"k = {plan.k} # partners per record of the primary"
-    yield f"metric = {to_toml(plan.metric)}"
-    if len(plan.schema.fields) > 1 and plan.metric == "position":
+    yield f"\n[secondaries.{name}]{comment}"
+    yield f"k = {link.k} # partners per record of the primary"
+    yield f"metric = {to_toml(link.metric)}"
+    if len(link.schema.fields) > 1 and link.metric == "position":
         yield '# similarities = "fields" # one per place or number: the primary can locate each separately'
-    elif len(plan.schema.fields) > 1:
+    elif len(link.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
-    if plan.metric == "dice":
-        off = "" if plan.relative else "# "
+    if link.metric == "dice":
+        off = "" if link.relative else "# "
         yield f"{off}relative = true # a partner that resembles many records counts less for each of them"
     if plan.sigma:
         yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
@@ -139,14 +148,14 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
         yield f"sigma = {plan.sigma:g}"
     else:
         yield "# No noise on the similarities: the primary sees their exact values. `sigma = 0.2` would add noise."
-    yield f"\n[secondaries.{plan.secondary}.schema]"
+    yield f"\n[secondaries.{name}.schema]"
     yield "version = 1"
-    if plan.metric != "position" and plan.whole:
+    if link.metric != "position" and plan.whole:
         yield "# Ranges and thresholds are round numbers that cover both tables; values outside a range are refused."
-    elif plan.metric != "position":
+    elif link.metric != "position":
         yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
     yield "fields = ["
-    for described in plan.schema.to_dict()["fields"]:
+    for described in link.schema.to_dict()["fields"]:
         settings = []
         for name, value in described["encoding"].items():
             is_date = described["encoding"]["kind"] == "date" and name in ("low", "high")
@@ -164,19 +173,19 @@ _ROLE_COMMENTS = {
 }
 
 
-def render_party(plan: SetupPlan, role: str, folder: Path) -> str:
+def render_party(plan: SetupPlan, key: str, folder: Path) -> str:
     """Return the text of a party file.
 
     Parameters
     ----------
     plan
         The content of all files.
-    role
-        The role of the party.
+    key
+        The party's key in the plan.
     folder
         Where the file will be written; paths in it are relative to this folder if it is near.
     """
-    return "\n".join(_party_lines(plan, role, folder)) + "\n"
+    return "\n".join(_party_lines(plan, key, folder)) + "\n"
 
 
 def render_coordinator(name: str) -> str:
@@ -196,9 +205,9 @@ def _head_lines(name: str, role: str) -> Iterator[str]:
     yield f'key = "{CERTIFICATE_FOLDER}/{role}-{name}.key"'
 
 
-def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
-    own = plan.own.get(role)
-    yield from _head_lines(plan.names()[role], role)
+def _party_lines(plan: SetupPlan, key: str, folder: Path) -> Iterator[str]:
+    own, role = plan.own.get(key), plan.role_of(key)
+    yield from _head_lines(plan.names[key], role)
     if own is None:
         return
     yield "\n[data]"
@@ -207,10 +216,7 @@ def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
         yield f"separator = {to_toml(own.separator)}"
     if own.missing:
         yield f"missing = {to_toml(own.missing)} # words that mark missing values"
-    renamed = {agreed: column for agreed, column in own.identifiers.items() if agreed != column}
-    if renamed:
-        yield "\n[identifiers] # agreed name = own column"
-        yield from (to_toml({agreed: column})[2:-2] for agreed, column in renamed.items())
+    yield from _identifier_lines(own.identifiers)
     yield from _feature_lines(own.learning)
     if role == "primary":
         yield "\n[label]"
@@ -222,8 +228,22 @@ def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
         yield "\n[policy] # conditions that every job must meet; `fedsim explain policy` lists more"
         if plan.sigma:
             yield f"min_sigma = {plan.sigma:g} # refuses jobs with less noise"
-        columns = (*own.identifiers.values(), *own.learning.columns)
+        columns = (*own.linking, *own.learning.columns)
         yield f"columns = {to_toml(columns)} # no other column may be used"
+
+
+def _identifier_lines(identifiers: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the own names of identifiers where they differ; per secondary if an agreed name stands for two columns."""
+    pairs = {pair for columns in identifiers.values() for pair in columns.items()}
+    sections = {f"identifiers.{name}": columns for name, columns in identifiers.items()}
+    if len(pairs) == len({agreed for agreed, _ in pairs}):
+        merged = {agreed: column for columns in identifiers.values() for agreed, column in columns.items()}
+        sections = {"identifiers": merged}
+    for section, columns in sections.items():
+        renamed = {agreed: column for agreed, column in columns.items() if agreed != column}
+        if renamed:
+            yield f"\n[{section}] # agreed name = own column"
+            yield from (to_toml({agreed: column})[2:-2] for agreed, column in renamed.items())
 
 
 def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
@@ -269,13 +289,22 @@ def relative_path(path: Path, folder: Path) -> str:
     return str(path.absolute()) if Path(relative).parts.count("..") > MAX_PARENT_FOLDERS else relative
 
 
+def secondary_keys(number: int) -> list[str]:
+    """Return the keys of so many secondaries.
+
+    >>> secondary_keys(3)
+    ['secondary', 'secondary-2', 'secondary-3']
+    """
+    return ["secondary", *(f"secondary-{place}" for place in range(2, number + 1))]
+
+
 def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
-    """Return a name for every party by role, derived from its table if that is available.
+    """Return a name for every party by its key, derived from its table if that is available.
 
     Parameters
     ----------
     sources
-        The available tables by the role of their party.
+        The available tables by the key of their party.
 
     Examples
     --------
@@ -283,8 +312,10 @@ def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
     {'coordinator': 'notary', 'primary': 'flats-2020', 'secondary': 'partner'}
     """
     names = {"coordinator": COORDINATOR_NAME, "primary": "primary", "secondary": "partner"}
-    for role, source in sources.items():
+    for key, source in sources.items():
         stem = source.stem if isinstance(source, SqlTable) else source.name.partition(".")[0]
         name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:MAX_PARTY_NAME_LENGTH].strip("-")
-        names[role] = name if name and name not in (*names.values(), "job") else role
+        others = {"", "job", *(names[other] for other in names if other != key)}
+        free = chain((name, key), (f"{key}-{place}" for place in count(2)))
+        names[key] = next(word for word in free if word not in others)
     return names

@@ -298,7 +298,7 @@ def sweep(
     metric: Annotated[str, _axis("--metric", "Metrics (hamming compares the paper's filters)")] = "",
     tau: Annotated[str, _axis("--tau", "Bounds on the greedy attack")] = "",
     batch: Annotated[str, _axis("--batch", "Batch sizes")] = "",
-    hidden: Annotated[str, _axis("--hidden", "Widths of the local networks")] = "",
+    hidden: Annotated[str, _axis("--width", "Widths of the local networks")] = "",
     decay: Annotated[str, _axis("--decay", "Weight decays")] = "",
     search: Annotated[
         int, typer.Option(metavar="N", min=0, help="Settings to try with Optuna instead of the whole grid.")

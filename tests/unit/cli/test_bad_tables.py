@@ -37,6 +37,7 @@ BAD: dict[str, tuple[Spoil, str, str]] = {  # what spoils the table, a keyword o
         "outside-range",
     ),
     "one label": (lambda flats: flats.with_columns(price=7).write_csv(), "only one value", "constant-label"),
+    "no label": (lambda flats: flats.with_columns(price=None).write_csv(), "has no values", "constant-label"),
 }
 
 

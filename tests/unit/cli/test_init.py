@@ -19,7 +19,7 @@ from error_fixtures import raises
 from fedsim.cli.app import app
 from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
-from fedsim.config.party_file import read_party_file
+from fedsim.config.party_file import identifier_columns, read_party_file
 from fedsim.config.schema import load_schema
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
@@ -234,6 +234,82 @@ def test_tables_of_one_name_get_names_of_their_own():
         table.write_csv(Path(folder, "Our Data 2020.csv"))
     fedsim("init", "--primary", "a/Our Data 2020.csv", "--secondary", "b/Our Data 2020.csv", "--yes")
     assert [party.name for party in read_job(Path("job.toml")).parties] == ["notary", "our-data-2020", "secondary"]
+
+
+def write_three_tables() -> list[str]:
+    """Flats with a landlord, rentals that link by place, and a register of landlords; return them as options."""
+    landlords = firms(np.random.default_rng(7), ours=300, theirs=200)
+    TOWN.flats.with_columns(landlord=landlords.ours["name"]).write_csv("flats.csv")
+    landlords.theirs.rename({"name": "landlord"}).write_csv("register.csv")
+    return [*BOTH, "--secondary", "register.csv"]
+
+
+def test_several_secondaries_become_one_job_that_passes_its_checks_and_trains():
+    said = json.loads(fedsim("init", *write_three_tables(), "--label", "price", "--epochs", "1", "--yes", "--json"))
+    assert {name: [pair["primary"] for pair in own["link_by"]] for name, own in said["secondaries"].items()} == {
+        "rentals": ["lat", "lon"],
+        "register": ["landlord"],
+    }
+    job, flats = read_job(Path("job.toml")), read_party_file(Path("flats.toml"))
+    assert [(terms.metric, terms.k) for terms in job.secondaries.values()] == [("dice", 10), ("position", 20)]
+    assert {"lat", "lon"} <= set(flats.features.columns)
+    assert "landlord" not in flats.features.columns
+    names = ("notary", "flats", "rentals", "register")
+    assert np.isfinite(trained(*names)["test"]["rmse"])
+    fedsim(
+        "certs", "--coordinator", "notary", "--primary", "flats", "--secondary", "rentals", "--secondary", "register"
+    )
+    for name in names:
+        fedsim("check", "job.toml", f"{name}.toml")
+
+
+def test_the_owner_is_asked_for_the_links_with_each_secondary():
+    asked = fedsim("init", *write_three_tables(), "--label", "price", answer="lat\n\n\n")
+    guesses = {"rentals.csv": "lat,lon", "register.csv": "landlord"}
+    assert all(f"{table}, separated by commas [{guess}]" in asked for table, guess in guesses.items())
+    linked = read_job(Path("job.toml")).secondaries
+    assert [terms.encoding.columns for terms in linked.values()] == [("landlord",), ("lat",)]
+
+
+@pytest.mark.parametrize(("option", "value"), [("--on-secondary", "lat,lon"), ("--separator-secondary", ";")])
+def test_options_about_one_secondary_are_refused_with_several(option, value):
+    with raises(FedSimError, "ambiguous-option", option=option, found=2):
+        fedsim("init", *BOTH, "--secondary", "rentals.csv", "--on", "lat,lon", option, value, "--yes")
+
+
+def test_several_secondaries_need_a_primary():
+    with raises(FedSimError, "no-primary"):
+        fedsim("init", "--secondary", "rentals.csv", "--secondary", "flats.csv", "--yes")
+
+
+def test_secondaries_with_tables_of_one_name_get_names_of_their_own():
+    for folder in ("a", "b", "c"):
+        Path(folder).mkdir()
+        TOWN.rentals.write_csv(Path(folder, "Secondary 2.csv"))
+    more = [word for folder in ("a", "b", "c") for word in ("--secondary", f"{folder}/Secondary 2.csv")]
+    fedsim("init", "--primary", "flats.csv", *more, "--on", "lat,lon", "--label", "price", "--yes")
+    assert list(read_job(Path("job.toml")).secondaries) == ["secondary-2", "secondary-2-2", "secondary-3"]
+
+
+def test_one_agreed_name_may_mean_different_columns_of_the_primary():
+    homes = TOWN.flats.rename({"lat": "home_lat", "lon": "home_lon"})
+    homes.with_columns(work_lat=pl.col("home_lat") + 0.01, work_lon="home_lon").write_csv("flats.csv")
+    TOWN.rentals.rename({"lat": "home_latitude", "lon": "home_longitude"}).write_csv("rentals.csv")
+    TOWN.rentals.rename({"lat": "work_latitude", "lon": "work_longitude"}).write_csv("offices.csv")
+    fedsim("init", *BOTH, "--secondary", "offices.csv", "--label", "price", "--yes")
+    job, flats = read_job(Path("job.toml")), read_party_file(Path("flats.toml"))
+    assert {name: identifier_columns(job, flats, name) for name in job.secondaries} == {
+        "rentals": {"lat": "home_lat", "lon": "home_lon"},
+        "offices": {"lat": "work_lat", "lon": "work_lon"},
+    }
+    assert {"home_lat", "home_lon", "work_lat", "work_lon"} <= set(flats.features.columns)
+
+
+@pytest.mark.parametrize(("epochs", "patience"), [(1, 1), (8, 4), (500, 17)])
+def test_few_epochs_get_a_patience_that_fits(epochs, patience):
+    said = json.loads(fedsim("init", *BOTH, "--epochs", str(epochs), "--yes", "--json"))
+    training = read_job(Path("job.toml")).training
+    assert (training.epochs, training.patience) == (said["epochs"], said["patience"]) == (epochs, patience)
 
 
 def test_quiet_prints_nothing():

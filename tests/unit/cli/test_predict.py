@@ -101,6 +101,15 @@ def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder,
     assert set(found["away"]) == {"rentals"}
 
 
+@pytest.mark.parametrize("name", ["why.json", "why.html", "why"])
+def test_a_name_that_promises_another_format_than_csv_is_refused_before_anything_runs(folder, name):
+    for option in ("--explain", "--out"):
+        done = predict(folder, "--records", "nowhere.csv", option, name)
+        assert isinstance(done.exception, SettingError)
+        assert (done.exception.code, done.exception.option) == ("not-a-csv-name", option)
+        assert not (folder / name).exists()
+
+
 def test_matches_that_no_secondary_lets_the_primary_show_are_refused(folder):
     closed = (folder / "job.toml").read_text().replace("k = 20", "k = 20\nexplanations = false")
     (folder / "closed.toml").write_text(closed)

@@ -69,7 +69,8 @@ def test_no_cell_is_in_the_page_or_in_the_output():
     assert not re.search(r"p\d+@example|\d{4}-\d{2}-\d{2}", said)
 
 
-def test_ranges_end_at_round_numbers():
+def test_ranges_end_at_round_numbers_and_say_so():
+    assert "range (rounded outwards)" in fedsim("profile", "flats.csv")
     low, high = map(float, profiled("flats.csv")["area"]["range"].split(" to "))
     assert low < TOWN.flats["area"].min()
     assert high > TOWN.flats["area"].max()

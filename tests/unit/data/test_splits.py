@@ -35,6 +35,13 @@ def test_a_column_may_name_the_parts() -> None:
     assert (split.train.tolist(), split.validation.tolist(), split.test.tolist()) == ([0, 3], [1], [2])
 
 
+def test_a_column_with_too_few_values_is_named() -> None:
+    with pytest.raises(InputError) as refused:
+        column_split(pl.Series("region", ["north", "south", "east"] * 30), np.random.default_rng(0))
+    assert (refused.value.code, refused.value.column) == ("cannot-split", "region")
+    assert "3 different values" in str(refused.value)
+
+
 def test_other_cells_of_a_column_keep_their_records_together() -> None:
     customers = pl.Series("customer", [f"c{row // 3}" for row in range(90)])
     split = column_split(customers, np.random.default_rng(0))

@@ -94,7 +94,7 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
         (("--k", "0"), "k=0, but the secondary"),
         (("--k", "3,9999999"), "k=9999999, but the secondary"),
         (("--split", "odd"), "split 'odd' is unknown"),
-        (("--hidden", "0"), "width=0"),
+        (("--width", "0"), "width=0"),
         (("--decay", "-1"), "decay=-1.0; choose a weight decay"),
         (("--secondaries", "nobody"), "has no secondary 'nobody'"),
         (("--data", "nowhere"), "--data nowhere is not a folder"),

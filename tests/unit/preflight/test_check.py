@@ -282,6 +282,16 @@ STOPPED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     "a label with commas": (
         lambda folder: with_commas(folder, "flats.csv", "price"), "label", "", ("'price'", "120 of 120", "row 1")
     ),
+    "a label of zero on a log scale": (
+        lambda folder: (
+            renamed("job.toml", '"regression"', '"regression"\nlabel_scale = "log"')(folder),
+            cell(folder, "flats.csv", "price", 3, "0"),
+        ),
+        "label", "label-not-positive", ("'price'", "label_scale"),
+    ),
+    "no label": (
+        lambda folder: column(folder, "flats.csv", "price", [None] * 120), "label", "constant-label", ("'price'",)
+    ),
     "too few records": (first_lines("flats.csv", 5), "records", "", ("4 records",)),
     "no key": (lambda folder: (folder / "linkage.key").unlink(), "linkage key", "", ("{folder}/linkage.key",)),
     "another file as key": (
@@ -607,6 +617,13 @@ def test_a_label_with_one_class_cannot_be_learnt(folder):
     assert_found(failures(report(folder, "city")), "label", "", "'price'")
 
 
+def test_records_are_not_announced_as_predicted_where_no_label_is_given(folder):
+    column(folder, "flats.csv", "price", [None] * 120)
+    found = report(folder, "city")
+    assert [each.level for each in found.sections[-1].findings if each.check == "label"] == [CheckLevel.FAILS]
+    assert not found.ready_to_train
+
+
 def test_a_word_for_missing_among_the_classes_is_a_warning(folder):
     change(folder / "job.toml", '"regression"', '"classification"')
     change(folder / "city.toml", 'file = "flats.csv"', 'file = "flats.csv"\nmissing = ["NA"]')
@@ -619,6 +636,48 @@ def test_a_split_by_group_needs_groups(folder):
     for name, place in (("lat", "1.3"), ("lon", "103.8")):
         column(folder, "flats.csv", name, [place] * 120)
     assert_found(failures(report(folder, "city")), "records", "", "task.split")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        ("column", ["south", "middle", "north"] * 40),
+        ("column", ["train", "test"] * 60),
+        ("time", ["2020-01-01", "2020-01-02"] * 60),
+        ("group", None),
+    ],
+)
+def test_a_column_of_few_values_that_training_could_not_split_by_is_found(folder, kind, cells):
+    change(folder / "job.toml", '"random"', f'"{kind}"')
+    change(folder / "city.toml", 'column = "price"', 'column = "price"\nsplit_by = "age"')
+    if cells is None:
+        for name in ("lat", "lon"):
+            column(folder, "flats.csv", name, ["1.3", "1.4", "1.5"] * 40)
+    else:
+        column(folder, "flats.csv", "age", cells)
+    assert_found(failures(report(folder, "city")), "records", "cannot-split", "7:1:2")
+
+
+def test_a_split_by_group_may_link_with_two_secondaries_by_the_same_columns(folder):
+    change(folder / "job.toml", '"random"', '"group"')
+    text = (folder / "job.toml").read_text()
+    other = text[text.index("[secondaries.rentals]") :].replace("rentals", "offices")
+    (folder / "job.toml").write_text(f"{text}\n{other}")
+    found = report(folder, "city").sections[-1].findings
+    assert [each.level for each in found if each.check == "records"] == [CheckLevel.OK]
+
+
+def test_records_without_a_label_do_not_count_for_the_split(folder):
+    prices = pl.read_csv(folder / "flats.csv", infer_schema=False)["price"].to_list()
+    column(folder, "flats.csv", "price", [*prices[:3], *[None] * 117])
+    assert_found(failures(report(folder, "city")), "records", "cannot-split", "3 records")
+
+
+def test_a_start_from_a_job_that_was_never_run_is_found_at_the_primary(folder):
+    change(folder / "job.toml", "[training]", f'[training]\nstart_from = "{"0" * 64}"')
+    found = failures(report(folder, "city"))
+    assert_found(found, "start", "no-earlier-run", "000000000000", "start_from")
+    assert not report(folder, "city").ready_to_train
 
 
 def test_parquet_columns_of_the_wrong_type_are_named(folder):

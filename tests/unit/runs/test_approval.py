@@ -142,6 +142,25 @@ def test_a_primary_reads_that_gradients_can_reveal_labels(tmp_path):
     assert "the label price" in text["stays here"]
 
 
+@pytest.mark.parametrize("gradients", ["none", None], ids=["sealed", "beside the network"])
+def test_a_primary_reads_that_it_receives_embeddings(tmp_path, gradients):
+    job, own = job_with(tmp_path), party_with(tmp_path, name="city")
+    assert "embedding" not in disclosure(tmp_path, "city")["receives"]
+    protection = job.protection.model_copy(update={"embedding": "random", "gradients": gradients})
+    sending = job.model_copy(update={"protection": protection})
+    paragraphs = describe_disclosure(sending, own, resolve_columns(job, own))
+    [received] = [" ".join(each.sentences) for each in paragraphs if each.heading == "receives"]
+    assert "embedding 'random'" in received
+    assert ("activations" in received) is (gradients is None)
+
+
+def test_an_owner_reads_that_a_model_can_do_without_partners(tmp_path):
+    job = job_with(tmp_path)
+    assert "dropout" not in dict(summarise_settings(job))
+    training = job.training.model_copy(update={"party_dropout": 0.2})
+    assert dict(summarise_settings(job.model_copy(update={"training": training})))["dropout"].startswith("20 %")
+
+
 def test_a_secondary_with_hidden_rows_receives_the_row_of_every_link(tmp_path):
     job, rentals = job_with(tmp_path), party_with(tmp_path, name="rentals")
     terms = job.secondaries["rentals"].model_copy(update={"hide_rows": True})

@@ -24,10 +24,10 @@ from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record, read_test_predictions
-from fedsim.runs.run_folder import SERVING_STAGE, open_audit_log, read_audit_log
+from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
 from fedsim.runtime.sealed_labels import StoredRows
@@ -117,7 +117,7 @@ def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
     asked = []
     monkeypatch.setattr(sealed_labels, "fetch_embedded", lambda *_: asked.append(1))
-    assert (predictor.predict(world.records[:3]).by, asked) == ("stacked", [])
+    assert (predictor.predict(world.records[:3]).by, asked) == ("fedsim", [])
     world.close()
 
 
@@ -206,7 +206,15 @@ def test_a_partner_that_is_away_is_replaced_by_the_solo_network_and_the_answer_s
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
 def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
     world.bring("notary")
-    with raises(AwayError, "peer-away"):
+    with pytest.raises(AwayError) as never:
+        world.predictor(wait_seconds=0.5).predict(world.records[:3])
+    assert (never.value.code, never.value.joined) == ("peer-away", False)
+
+
+@pytest.mark.parametrize("world", [{"job": WITHOUT["job"], "city": SOLO}], indirect=True)
+def test_a_model_that_could_do_without_a_partner_names_the_setting(world):
+    world.bring("notary")
+    with pytest.raises(AwayError, match="when_partner_is_away"):
         world.predictor(wait_seconds=0.5).predict(world.records[:3])
 
 

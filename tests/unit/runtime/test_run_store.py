@@ -14,9 +14,8 @@ from fedsim.errors import FingerprintError, SettingError
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
-from fedsim.runs.run_folder import run_path
+from fedsim.runs.run_folder import TRAINED_MODEL, run_path
 from fedsim.runtime.party_data import (
-    TRAINED_MODEL,
     PartyData,
     RunStore,
     add_feature_noise,

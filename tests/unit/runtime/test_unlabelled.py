@@ -35,8 +35,8 @@ def test_records_without_a_label_are_predicted_after_training(tmp_path: Path) ->
     outcome = run_local(job, list(files.values())).outcome
     folder = run_path(job, files["city"])
     predicted = pl.read_csv(folder / UNLABELLED_FILE)
-    assert predicted["row"].to_list() == list(range(20))
-    assert (predicted["predicted"] > 0).all()
+    assert predicted["row"].to_list() == list(range(1, 21))
+    assert (predicted["prediction"] > 0).all()
     assert outcome.unlabelled == read_run_record(folder).table.unlabelled == 20
     assert set(outcome.metrics["test"]) == {"rmse", "r2", "mae", "rmse_log"}
     assert read_test_predictions(folder)["row"].to_list() == list(range(100, 120))  # the newest

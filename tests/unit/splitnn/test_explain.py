@@ -136,6 +136,26 @@ def test_every_method_is_explained_by_effects_that_add_up(name):
         assert set(one.without) == {data.name for data in secondaries}
 
 
+@pytest.mark.parametrize(("party_dropout", "compared"), [(0.0, "with average records of"), (0.25, "without")])
+def test_a_printed_explanation_names_records_columns_and_what_it_is_compared_with(party_dropout, compared):
+    primary, secondaries = small_primary(), small_secondaries(1)
+    config = small_config(epochs=1, party_dropout=party_dropout)
+    found, *_ = explain_all(train(primary, secondaries, SPLIT, config).model, primary, secondaries)
+    name, partner, printed = secondaries[0].name, found[0].partners[0].partner, str(found[0])
+    assert f"  effect of record {partner} of {name}: similarity" in printed
+    assert "  effect of column a\n" in f"{printed}\n"
+    assert f"  {compared} {name}" in printed
+    assert [row["name"] for row in found[0].rows() if row["part"] == compared] == [name]
+
+
+def test_an_explanation_without_partners_is_compared_with_none():
+    primary = small_primary()
+    found, *_ = explain_all(train(primary, [], SPLIT, small_config(METHODS["solo"], epochs=1)).model, primary, [])
+    ends = {f"{side} end of the interval" for side in ("lower", "upper")}
+    assert {row["part"] for row in found[0].rows()} - ends == {"prediction", "effect of a column"}
+    assert "partner records" not in found[0].plot()._repr_html_().partition("<table")[0]
+
+
 def test_nothing_about_a_withheld_secondary_is_in_an_explanation_and_the_rest_adds_up():
     primary, secondaries = small_primary(), small_secondaries(2)
     model = train(primary, secondaries, SPLIT, small_config(epochs=1)).model

@@ -20,7 +20,8 @@ from fedsim.splitnn.layers import (
     split_linear,
     uninitialised_linear,
 )
-from fedsim.splitnn.party_model import RandomSource, derive_seed
+from fedsim.splitnn.party_model import RandomSource
+from fedsim.types import derive_seed
 
 
 def test_weights_are_drawn_within_torchs_default_bounds():

@@ -59,6 +59,14 @@ def test_a_progress_bar_prints_a_line_per_epoch_without_a_terminal(capsys):
     )
 
 
+def test_a_progress_bar_ends_at_the_last_epoch(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any output for a terminal
+    bar = ProgressBar()
+    train_with(bar)
+    (task,) = bar._bar.tasks
+    assert (task.fields["epoch"], task.completed) == (2, task.total)
+
+
 def test_tensorboard_gets_a_scalar_per_epoch_and_metric(monkeypatch, tmp_path):
     library = Recorder()
     library.SummaryWriter = lambda folder: library

@@ -90,6 +90,13 @@ class LinkageQuality:
     covered: float | None = None
     reach_metres: float | None = None
 
+    @property
+    def finds_all(self) -> bool:
+        """Whether the encoded linkage is that of the plain identifiers, rounded to a percent."""
+        rounding = 0.005
+        found = min(self.recall_at_1, self.recall_at_k) >= 1 - rounding
+        return found and self.clear is None and self.ties < rounding
+
     def rows(self) -> list[QualityRow]:
         """Return the figures as the table that every command and report shows.
 
