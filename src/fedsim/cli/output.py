@@ -1,6 +1,7 @@
 """Tables, progress bars and JSON files that several commands write."""
 
 import json
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,8 +86,11 @@ def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
 
 
 def progress_printer(*, silent: bool) -> Callable[[str], None]:
-    """Return a function that prints one line of progress to standard error, wrapped to the terminal, or nothing."""
-    return print_nothing if silent else lambda line: typer.echo(wrap_text("  ", line, hanging=2), err=True)
+    """Return a function that prints one line of progress to standard error, wrapped in a terminal, or nothing."""
+    if silent:
+        return print_nothing
+    wrapped = sys.stderr.isatty()  # logs have a line for every message
+    return lambda line: typer.echo(wrap_text("  ", line, hanging=2) if wrapped else f"  {line}", err=True)
 
 
 @contextmanager

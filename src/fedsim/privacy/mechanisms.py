@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import lambertw
+from scipy.special import gammaincinv
 
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import check_sigma
@@ -312,9 +312,8 @@ class PlanarLaplace:
         >>> PlanarLaplace(epsilon=0.01).radius(0.5).round(2)
         np.float64(167.83)
         """
-        branch = lambertw((np.asarray(share) - 1.0) / math.e, k=-1).real
-        # At the very start of the branch, rounding may leave its domain and SciPy returns NaN; the step is zero there.
-        return np.asarray(np.fmax(-(branch + 1.0) / self.epsilon, 0.0))[()]
+        # Radii have a gamma distribution. Lambert's W, the usual formula, loses all digits for the smallest shares.
+        return np.asarray(gammaincinv(2.0, share) / self.epsilon)[()]
 
     def apply(self, places: Floats, rng: np.random.Generator) -> Floats:
         """Return displaced places; input and output are latitude and longitude in degrees."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from scipy.stats import kstest
 
 from fedsim.errors import InputError, SettingError
@@ -30,6 +30,7 @@ def test_the_plane_keeps_distances_from_its_origin(latitude, longitude, offset):
 
 
 @given(st.floats(1e-5, 1.0), st.floats(0.0, 0.999999))
+@example(1.0, 2.8e-9)
 def test_radius_is_the_inverse_of_the_radius_distribution(epsilon, share):
     radius = PlanarLaplace(epsilon).radius(share)
     assert 1 - (1 + epsilon * radius) * np.exp(-epsilon * radius) == pytest.approx(share, abs=1e-9)
