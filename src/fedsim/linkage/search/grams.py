@@ -62,7 +62,7 @@ class GramTexts:
 
     @cached_property
     def gram_counts(self) -> dict[int, tuple[NDArray[np.uint64], Integers]]:
-        """The grams and the number of texts that contain each, by q; filled by :func:`inverse_frequencies`."""
+        """The grams and the number of texts that contain each, by q; filled by :func:`_document_frequencies`."""
         return {}
 
 
