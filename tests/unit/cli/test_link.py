@@ -408,8 +408,8 @@ def test_tables_in_parts_give_the_links_of_whole_tables_in_a_folder(folder: Path
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--primary", "flats.csv", "--secondary", "none/*.parquet", "--out", "new"], "names no file"),
-        (["--primary", "empty", "--secondary", "flats.csv", "--out", "new"], "names no file"),
+        (["--primary", "flats.csv", "--secondary", "none/*.parquet", "--out", "new"], "matches no file"),
+        (["--primary", "empty", "--secondary", "flats.csv", "--out", "new"], "matches no file"),
         (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "empty"], "exists"),
         (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "new", "--report", "page.html"], "--report"),
         (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "rai"], "ray"),
