@@ -27,7 +27,7 @@ from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.tls import RENEWAL_DAYS
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.record import RECORD_FILE, UNLABELLED_FILE
-from fedsim.runs.run_folder import publish_progress, run_path
+from fedsim.runs.run_folder import LEDGER_FILE, publish_progress, run_path
 from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
 if TYPE_CHECKING:
@@ -167,14 +167,18 @@ def _print_outcome(outcome: TrainingOutcome) -> None:
 
 
 def print_ledger(entries: Sequence[LedgerEntry], seconds: float) -> None:
-    """Print the messages between the parties by phase and kind."""
+    """Print how much the parties sent to each other; the run folder has all kinds of messages."""
     total = sum(entry.bytes for entry in entries)
     typer.echo(f"messages between the parties in {format_duration(seconds)}: {format_bytes(total)}")
+    pairs: dict[tuple[str, str], list[LedgerEntry]] = {}
+    for entry in entries:
+        pairs.setdefault((entry.sender, entry.receiver), []).append(entry)
     rows = [
-        (f"  {e.phase}", e.kind, f"{e.sender} -> {e.receiver}", f"{e.messages:,}", format_bytes(e.bytes))
-        for e in entries
+        (f"  {sender}", receiver, f"{sum(e.messages for e in sent):,}", format_bytes(sum(e.bytes for e in sent)))
+        for (sender, receiver), sent in pairs.items()
     ]
-    print_table(("  phase", "message", "from and to", "count", "size"), rows)
+    print_table(("  from", "to", "messages", "size"), rows)
+    typer.echo(f"  by phase and kind: {LEDGER_FILE} in the run folder, and the report")
 
 
 def _write_report(folder: Path, mode: OutputMode) -> Path | None:
