@@ -599,7 +599,7 @@ class Ladder:
         }
 
     def _distinct_rungs(self) -> list[Rung]:
-        """Return the rungs without that of binned places where there are none, which repeats another."""
+        """Return the rungs, except the one that bins places if there are none, because it repeats another."""
         split = self.headline_split
         trained = {rung.key: self.lines[rung.key, split][0]["settings"]["inputs"] for rung in self.rungs}
         return [rung for rung in self.rungs if rung.inputs != "binned" or trained[rung.key] == "binned"]
@@ -814,7 +814,7 @@ class TrainedCase:
         return twin
 
     def _find_rung(self, wanted: Rung) -> Rung | None:
-        """Return the rung of the ladder that trains the same, whatever its name."""
+        """Return the rung of the ladder with the same settings, whatever its name and key."""
         unnamed = replace(wanted, key="", name="")
         return next((one for one in self.rungs if replace(one, key="", name="") == unnamed), None)
 
