@@ -73,7 +73,8 @@ class Registry:
             Properties specific to this kind of choice, read with :meth:`detail`. For a method,
             ``secondary_network`` is a function from the preset's local network to the one that secondaries run;
             ``trees`` means that the primary of a job combines its network with boosted trees; ``party_dropout`` means
-            that records can be trained without some of the secondaries.
+            that records can be trained without some of the secondaries. For a split, ``needs_column`` means that the
+            primary names a column for it, and ``compared_with`` is another split on which a ladder trains too.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -87,7 +88,7 @@ class Registry:
             near = nearest_word(name, self._choices)
             hint = f"did you mean '{near}'? Choose" if near else "choose"
             message = f"{self.kind} '{name}' is unknown; {hint} from: {', '.join(self._choices)}"
-            raise SettingError(message, code=f"unknown-{self.kind}", value=name, known=self.names())
+            raise SettingError(message, code=f"unknown-{self.kind.replace(' ', '-')}", value=name, known=self.names())
         return self._choices[name]
 
     def __contains__(self, name: object) -> bool:
@@ -125,7 +126,7 @@ class Registry:
 
 def load_value(value: Any) -> Any:
     """Return the value itself, or import what ``"module:attribute"`` names."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or ":" not in value:
         return value
     module, _, attribute = value.partition(":")
     return attrgetter(attribute)(import_module(module))
@@ -228,6 +229,32 @@ ENCODINGS.register(
     summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
 )
 
+SPLITS = Registry("split")  # functions from the records to split and a generator to a Split
+for _name, _function, _details, _summary in (
+    ("random", "draw_random", {"compared_with": "group"}, "Records one by one, as in the paper."),
+    ("group", "draw_by_group", {"compared_with": "random"}, "Records with equal identifiers stay together."),
+    ("time", "draw_by_time", {"needs_column": True}, "Trains on the oldest records and tests on the newest."),
+    ("column", "draw_by_column", {"needs_column": True}, "Follows the cells of a column."),
+):
+    SPLITS.register(_name, f"fedsim.data.splits:{_function}", summary=_summary, **_details)
+
+WIRE_FORMATS = Registry("wire format")
+# ``dtype`` is the type of the array in a message; with the bytes of a value and of a row beside its values.
+for _name, _dtype, _value_bytes, _row_bytes, _summary in (
+    ("float32", "float32", 4, 0, "Exact."),
+    ("float16", "float16", 2, 0, "Half the traffic."),
+    ("bfloat16", "int16", 2, 0, "Half the traffic, with the range of float32."),
+    ("int8", "int8", 1, 2, "A quarter of the traffic: whole multiples of a scale per row."),
+):
+    WIRE_FORMATS.register(
+        _name,
+        f"fedsim.protocol.cut_layer:{_name.upper()}",
+        summary=_summary,
+        dtype=_dtype,
+        value_bytes=_value_bytes,
+        row_bytes=_row_bytes,
+    )
+
 ENGINES = Registry("engine")  # where a linkage search runs
 ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
 ENGINES.register(
@@ -240,6 +267,10 @@ for _name, _path, _summary in (
     ("in-process", "transport:InProcessTransport", "Queues between threads of one process."),
 ):
     TRANSPORTS.register(_name, f"fedsim.protocol.{_path}", summary=_summary)
+
+
+# Every registry by its kind, as the job schema names it.
+REGISTRIES = {registry.kind: registry for registry in list(globals().values()) if isinstance(registry, Registry)}
 
 
 def setting_type(setting: Field[Any]) -> str:

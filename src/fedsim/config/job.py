@@ -21,7 +21,7 @@ from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema, SchemaField
 from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
-from fedsim.registry import METHODS, METRICS, PRESETS
+from fedsim.registry import METHODS, METRICS, PRESETS, SPLITS, WIRE_FORMATS
 
 if TYPE_CHECKING:
     from fedsim.linkage.private_linkage import LinkageConfig
@@ -92,7 +92,7 @@ def _dates_to_text(value: Any) -> Any:
 PartyName = Annotated[str, Field(pattern=f"^{PARTY_NAME.pattern}$", title=PARTY_NAME_RULE)]
 Address = Annotated[str, AfterValidator(_check_peer_address), Field(title="host and port, such as 127.0.0.1:7411")]
 MethodName = Annotated[str, OneOf(METHODS)]
-WireFormat = Literal["float32", "float16", "bfloat16", "int8"]
+WireFormat = Annotated[str, OneOf(WIRE_FORMATS)]
 EmbeddingName = Literal["random", "features", "autoencoder"]
 AgreedSchema = Annotated[
     Schema,
@@ -251,7 +251,7 @@ class TaskSettings(ConfigSection):
 
     kind: Literal["regression", "classification"] = setting(example="regression")
     """Whether the label is a number, such as a price, or one of several classes."""
-    split: Literal["random", "group", "time", "column"] = "random"
+    split: Annotated[str, OneOf(SPLITS)] = "random"
     """How the primary's records are split 7:1:2 into training, validation and test. `group` keeps records with equal
     identifiers in the same part: a harder and more honest test if many records share a place. `time` trains on the
     oldest records and tests on the newest. `column` keeps records with equal cells in the same part; cells that say

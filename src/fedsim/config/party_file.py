@@ -30,7 +30,7 @@ from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
-from fedsim.registry import ENGINES
+from fedsim.registry import ENGINES, SPLITS
 from fedsim.storage.files import check_private
 from fedsim.storage.key_source import SecretReference, SecretSource, read_secret
 
@@ -662,7 +662,7 @@ def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | Non
 
 def _split_column(job: Job, party_file: PartyFile) -> str | None:
     """Return the primary's column by which a job splits, if it splits by one."""
-    if party_file.label is None or job.task.split not in ("time", "column"):
+    if party_file.label is None or not SPLITS.detail(job.task.split, "needs_column"):
         return None
     if party_file.label.split_by is None:
         message = f"job '{job.name}' splits by {job.task.split}; name the column in label.split_by"

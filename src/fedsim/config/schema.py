@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError, nearest_word
-from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, Registry, setting_type
+from fedsim.registry import ENCODINGS, REGISTRIES, setting_type
 
 SCHEMA_FOLDER = Path(__file__).with_name("schemas")
 SCHEMA_FILES = {"job": "job.schema.json", "party": "party.schema.json"}
 MIN_WORD_SIMILARITY = 0.65  # for "did you mean"; with lower values nearly every word resembles some setting
 
 JsonSchema = dict[str, Any]
-_REGISTRIES = {registry.kind: registry for registry in (METHODS, METRICS, PRESETS)}
 _TYPE_NAMES = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _PLACEHOLDER = re.compile(r"[A-Z]+")
 
@@ -66,7 +65,7 @@ def add_choices(schema: Any) -> None:
         for part in schema.values():
             add_choices(part)
         if "x-registry" in schema:
-            registry: Registry = _REGISTRIES[schema["x-registry"]]
+            registry = REGISTRIES[schema["x-registry"]]
             schema["enum"] = list(registry.names(in_jobs=True))
             # The editor extension that reads `#:schema` comments shows these texts beside the choices.
             schema["x-taplo"] = {"docs": {"enumValues": [registry.summary(choice) for choice in schema["enum"]]}}
@@ -106,10 +105,7 @@ class SettingDoc:
 
 def list_settings() -> tuple[SettingDoc, ...]:
     """Return every section and setting of job and party files, in the order of the files."""
-    return _list_settings(tuple((name, choice) for name, kind in _CHOICES.items() for choice in kind.names()))
-
-
-_CHOICES = {**_REGISTRIES, "encoding": ENCODINGS}
+    return _list_settings(tuple((name, choice) for name, kind in REGISTRIES.items() for choice in kind.names()))
 
 
 @cache

@@ -26,6 +26,7 @@ from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
+from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
@@ -46,7 +47,8 @@ def ladder_splits(job: Job) -> tuple[str, ...]:
     Beside a split by time or by a column there is no other: it would train on records that the job tests on.
     """
     own = job.task.split
-    return {"random": ("group", "random"), "group": ("random", "group")}.get(own, (own,))
+    other = SPLITS.detail(own, "compared_with")
+    return (other, own) if other else (own,)
 
 
 def training_settings_of(job: Job) -> LadderTraining:

@@ -5,7 +5,8 @@ in the paper's data 94 to 97 % of randomly drawn test records have the exact loc
 ``time_split`` tests on the newest records, as a model is used later. ``column_split`` follows a column.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,40 @@ from fedsim.types import Floats, Integers, Split
 
 PAPER_PROPORTIONS = (7, 1, 2)
 PART_NAMES = ("training", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class SplitRecords:
+    """The records to split, as a kind of split sees them; ``registry.SPLITS`` has the kinds that a job may name.
+
+    ``groups`` returns a number per record, the same for records that no linkage can tell apart; ``column`` returns the
+    cells of the column that the primary names for the split. ``table`` is the name of the table in errors.
+    """
+
+    n_records: int
+    groups: Callable[[], Integers]
+    column: Callable[[], pl.Series]
+    table: str
+
+
+def draw_random(records: SplitRecords, rng: np.random.Generator) -> Split:
+    """Split records one by one."""
+    return random_split(records.n_records, rng)
+
+
+def draw_by_group(records: SplitRecords, rng: np.random.Generator) -> Split:
+    """Keep records with equal identifiers together."""
+    return group_split(records.groups(), rng)
+
+
+def draw_by_time(records: SplitRecords, rng: np.random.Generator) -> Split:
+    """Test on the newest records."""
+    return time_split(read_times(records.column(), records.table))
+
+
+def draw_by_column(records: SplitRecords, rng: np.random.Generator) -> Split:
+    """Follow the cells of a column."""
+    return column_split(records.column(), rng)
 
 
 def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:

@@ -14,13 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
-from fedsim.registry import METRICS
+from fedsim.registry import METRICS, WIRE_FORMATS
 from fedsim.storage.tensor_file import MAPPED_BYTES
 from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
-VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
-SCALE_BYTES = {"int8": 2}  # of a row of values
 FRAME_BYTES = 120  # of a message beside its arrays
 ROW_BYTES = 4  # of a row number
 DEFAULT_COLUMNS = 20  # features of a party whose table is not available
@@ -162,7 +160,8 @@ class Workload:
     def row_bytes(self, *, embedded: bool = False) -> int:
         """Return the bytes of the activations, gradients or (``embedded``) embedding of one row."""
         width = self.sizes.cut if embedded or self.sealed else self.sizes.sent
-        return width * VALUE_BYTES[self.wire] + SCALE_BYTES.get(self.wire, 0)
+        of_value, of_row = (int(WIRE_FORMATS.detail(self.wire, part)) for part in ("value_bytes", "row_bytes"))
+        return width * of_value + of_row
 
     @property
     def steps(self) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.errors import SettingError
 from fedsim.privacy import keyed_prng, pair_noise
+from fedsim.registry import WIRE_FORMATS
 from fedsim.splitnn import layers, secondary_model
 from fedsim.types import AnyArray, Words
 
@@ -63,12 +63,10 @@ def _unpack_int8(packed: Tensor) -> Tensor:
     return packed[:, :-2].float() * bits.view(torch.bfloat16).float()
 
 
-WIRE_FORMATS = {
-    "float32": WireFormat("float32", lambda x: x, lambda x: x),
-    "float16": WireFormat("float16", Tensor.half, Tensor.float),
-    "bfloat16": WireFormat("int16", lambda x: x.bfloat16().view(torch.int16), lambda x: x.view(torch.bfloat16).float()),
-    "int8": WireFormat("int8", _pack_int8, _unpack_int8, scale_columns=2),
-}
+FLOAT32 = WireFormat("float32", lambda x: x, lambda x: x)
+FLOAT16 = WireFormat("float16", Tensor.half, Tensor.float)
+BFLOAT16 = WireFormat("int16", lambda x: x.bfloat16().view(torch.int16), lambda x: x.view(torch.bfloat16).float())
+INT8 = WireFormat("int8", _pack_int8, _unpack_int8, scale_columns=2)
 
 
 def wire_format(name: str, received: ClippingTerms | None = None) -> WireFormat:
@@ -77,13 +75,11 @@ def wire_format(name: str, received: ClippingTerms | None = None) -> WireFormat:
     >>> wire_format("float32").most
     1000000.0
     """
-    if name not in WIRE_FORMATS:
-        fault = f"wire='{name}' is unknown; choose from {', '.join(WIRE_FORMATS)}"
-        raise SettingError(fault, code="unknown-wire-format", value=name)
+    form: WireFormat = WIRE_FORMATS[name]
     if received is None:
-        return WIRE_FORMATS[name]
+        return form
     most = received.clip * (1 + MAX_DEVIATIONS * received.noise) * 1.01  # a hundredth for rounding
-    return replace(WIRE_FORMATS[name], most=most)
+    return replace(form, most=most)
 
 
 def pack_tensor(values: Tensor, form: WireFormat) -> AnyArray:

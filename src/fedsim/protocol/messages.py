@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, dataclass_transform
 from numpy.typing import NDArray
 
 from fedsim.errors import SettingError
+from fedsim.registry import WIRE_FORMATS
 
 PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -74,7 +75,7 @@ UNLINKED = -1  # the row behind a pseudonym that no record of the primary is lin
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
 Route = tuple[Role, Role]
 EVERYONE: tuple[Route, ...] = ((P, C), (C, P), (S, C), (C, S), (S, P), (P, S))
-REALS = ("float32", "float16", "int16", "int8")  # int16 holds the bits of bfloat16; int8 ends with a row's scale
+REALS = tuple(dict.fromkeys(WIRE_FORMATS.detail(name, "dtype") for name in WIRE_FORMATS))
 RINGS = ("uint16", "uint32", "uint64")  # integers modulo 2**16, 2**32 or 2**64, by the metric
 
 

@@ -21,14 +21,7 @@ from fedsim.config.job import CutTerms, Job, SecondaryTerms, place_columns
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.data.splits import (
-    column_split,
-    group_matching_records,
-    group_split,
-    random_split,
-    read_times,
-    time_split,
-)
+from fedsim.data.splits import SplitRecords, group_matching_records
 from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
 from fedsim.errors import FileError, FingerprintError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
@@ -45,7 +38,7 @@ from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import CutNoise
-from fedsim.registry import PRESETS
+from fedsim.registry import PRESETS, SPLITS
 from fedsim.runs.approval import require_approval
 from fedsim.runs.earlier_run import find_earlier_run
 from fedsim.runs.run_folder import ENCODED_FOLDER, TRAINED_MODEL
@@ -150,14 +143,16 @@ class PartyData:
         labels, classes = self.labels()
         has_label = labels >= 0 if classes else np.isfinite(labels)
         rows = np.flatnonzero(has_label)
-        if kind == "group":
-            split = group_split(self.groups()[rows], rng)
-        elif kind == "random":
-            split = random_split(len(rows), rng)
-        else:
-            cells = self.frame[str(self.columns.split)][rows]
-            split = time_split(read_times(cells, self.source)) if kind == "time" else column_split(cells, rng)
+        split = self.split_rows(kind, rows, rng)
         return Split(rows[split.train], rows[split.validation], rows[split.test], np.flatnonzero(~has_label))
+
+    def split_rows(self, kind: str, rows: Integers, rng: np.random.Generator) -> Split:
+        """Split these records; the result counts among them."""
+        records = SplitRecords(
+            len(rows), lambda: self.groups()[rows], lambda: self.frame[str(self.columns.split)][rows], self.source
+        )
+        split: Split = SPLITS[kind](records, rng)
+        return split
 
     def own_identifiers(self) -> pl.DataFrame:
         """Return every identifier column once, under the party's names."""

@@ -16,7 +16,6 @@ from fedsim.preflight.estimate import (
     TEST_SHARE,
     TRAIN_SHARE,
     VALIDATION_SHARE,
-    VALUE_BYTES,
     WEIGHT_BYTES,
     LinkListSizes,
     NetworkLink,
@@ -31,7 +30,7 @@ from fedsim.preflight.estimate import (
     step_bytes,
     training_bytes,
 )
-from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor
+from fedsim.protocol.cut_layer import pack_tensor, wire_format
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -47,7 +46,7 @@ from fedsim.protocol.messages import (
     ShareOfTile,
 )
 from fedsim.protocol.transport import NO_BYTES, Envelope, encode
-from fedsim.registry import PRESETS
+from fedsim.registry import PRESETS, WIRE_FORMATS
 from fedsim.splitnn.gates import BranchShape, Regression
 from fedsim.splitnn.layers import Features, Piecewise
 from fedsim.splitnn.secondary_model import secondary_config, start_secondary
@@ -88,7 +87,12 @@ def test_the_sizes_of_presets_are_right(preset):
 
 
 def test_the_sizes_of_wire_formats_and_splits_are_right():
-    assert {name: np.dtype(form.dtype).itemsize for name, form in WIRE_FORMATS.items()} == VALUE_BYTES
+    for name in WIRE_FORMATS:
+        form, width = wire_format(name), pack_tensor(torch.ones(3, 2), wire_format(name)).shape[1]
+        item = np.dtype(form.dtype).itemsize
+        assert form.dtype == WIRE_FORMATS.detail(name, "dtype")
+        assert WIRE_FORMATS.detail(name, "value_bytes") == item
+        assert WIRE_FORMATS.detail(name, "row_bytes") == (width - 2) * item
     assert tuple(part / sum(PAPER_PROPORTIONS) for part in PAPER_PROPORTIONS) == (
         TRAIN_SHARE,
         VALIDATION_SHARE,
@@ -153,9 +157,9 @@ def frame(message: object) -> int:
     return len(encode(Envelope(message, bytes(16), 10_000, 10_000, 10_000)))
 
 
-@pytest.mark.parametrize("wire", VALUE_BYTES)
+@pytest.mark.parametrize("wire", WIRE_FORMATS.names())
 def test_a_step_has_the_bytes_of_its_messages(wire):
-    rows, values = np.zeros(700, np.int32), pack_tensor(torch.ones(700, 32), WIRE_FORMATS[wire])
+    rows, values = np.zeros(700, np.int32), pack_tensor(torch.ones(700, 32), wire_format(wire))
     real = frame(Ask(9, rows=rows)) + frame(Activations(9, values=values)) + frame(Gradients(9, values=values))
     estimated = step_bytes(Span(700, 700, 700), work_with(wire=wire).row_bytes())
     assert estimated.expected == pytest.approx(real, rel=1e-3)

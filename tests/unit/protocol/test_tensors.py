@@ -12,9 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 from error_fixtures import raises
 from fedsim.errors import SettingError
-from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, unpack_tensor, wire_format
+from fedsim.protocol.cut_layer import pack_tensor, unpack_tensor, wire_format
 from fedsim.protocol.messages import Activations
 from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
+from fedsim.registry import WIRE_FORMATS
 
 VALUES = torch.linspace(-3, 3, 12).reshape(4, 3)
 EXACT = torch.tensor([[127.0, 2.0, 0.0], [4.0, -254.0, -0.0]])  # in every form
@@ -60,20 +61,20 @@ def test_a_row_that_has_a_scale_and_no_number_is_nothing(columns):
     assert unpack_tensor(np.ones((3, columns), np.int8), wire_format("int8")) is None
 
 
-@pytest.mark.parametrize("form", WIRE_FORMATS)
+@pytest.mark.parametrize("form", WIRE_FORMATS.names())
 def test_numbers_that_fit_arrive_as_they_are(form):
     assert torch.equal(sent(EXACT, form), EXACT)
     assert torch.equal(sent(EXACT.T, form), EXACT.T)
     assert sent(EXACT[:0], form).shape == (0, 3)
 
 
-@pytest.mark.parametrize("form", WIRE_FORMATS)
+@pytest.mark.parametrize("form", WIRE_FORMATS.names())
 def test_every_form_is_one_that_the_messages_know(form):
     assert wire_format(form).dtype in LAYOUTS["activations"].arrays["values"].dtypes
     assert wire_format(form).dtype in LAYOUTS["gradients"].arrays["values"].dtypes
 
 
-@pytest.mark.parametrize("form", WIRE_FORMATS)
+@pytest.mark.parametrize("form", WIRE_FORMATS.names())
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_does_not_arrive(form, value):
     assert sent(torch.tensor([[1.0, value]]), form) is None

@@ -11,10 +11,11 @@ import torch
 from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import LinkageConfig
-from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, wire_format
+from fedsim.protocol.cut_layer import pack_tensor, wire_format
 from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, Unchanged, Want
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
 from fedsim.protocol.transport import NO_BYTES
+from fedsim.registry import WIRE_FORMATS
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, frame_of, read_all, session_of
 
@@ -33,7 +34,7 @@ def secondary_that_says(*messages, form="float32", first=None):
 # --- activations -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", WIRE_FORMATS)
+@pytest.mark.parametrize("form", WIRE_FORMATS.names())
 def test_activations_that_fit_are_taken(form):
     values = pack_tensor(GOOD, wire_format(form))
     party = secondary_that_says(Activations(5, values=values), Activations(-1, values=values), form=form)
