@@ -51,3 +51,7 @@ _HOMES = {
     "types": ["EncodedTable", "Links", "Scale"],
 }
 __getattr__ = lazy_exports(__name__, _HOMES)  # numba and torch take seconds, `fedsim --help` must not
+
+
+def __dir__() -> list[str]:
+    return __all__
