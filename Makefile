@@ -2,9 +2,17 @@
 PY      := .venv/bin/python
 PRODUCT := .venv/.product
 STAMP   := .venv/.installed
-PIP     := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP     := $(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt
 WORKERS ?= 4
 SECONDS ?= 60
+
+# The first of these that is new enough makes .venv; `make PYTHON=... install` names another.
+PYTHON  ?= python3 python3.13 python3.12 python3.11
+RECENT  := sys.exit(sys.version_info < (3, 11))
+usable   = $(shell for python in $(1); do $$python -c 'import sys, $(2); $(RECENT)' 2>/dev/null && echo $$python && break; done)
+FOUND    = $(or $(shell python3 --version 2>/dev/null),no python3)
+UNUSABLE = FedSim requires Python 3.11 or newer with venv (Debian: apt install python3-venv); found $(FOUND)
+VENV     = $(if $(call usable,$(PY),pip),,$(or $(call usable,$(PYTHON),ensurepip),$(error $(UNUSABLE))) -m venv --clear .venv)
 
 # Tests and examples start many processes, which begin sooner if the code is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,23 +23,27 @@ unexport PYTHONDONTWRITEBYTECODE
 install: $(PRODUCT)
 
 $(PRODUCT): pyproject.toml constraints.txt
-	test -x $(PY) || python3 -m venv .venv
-	test $(STAMP) -nt pyproject.toml -a $(STAMP) -nt constraints.txt || $(PIP) -e .
-	touch $@
+	@$(VENV)
+	@test $(STAMP) -nt pyproject.toml -a $(STAMP) -nt constraints.txt || $(PIP) -e .
+	@touch $@
 
 # The product and what tests, checks and documentation need.
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(PY) || python3 -m venv .venv
-	$(PIP) -e '.[dev]'
-	touch $@ $(PRODUCT)
+	@$(VENV)
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(PRODUCT)
 
-demo: install
-	.venv/bin/fedsim demo
+demo:
+	@echo "This usually takes 2 minutes, the first time 4: it installs FedSim into .venv."
+	@$(MAKE) --no-print-directory install
+	@.venv/bin/fedsim demo
 
-test: setup
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test:
+	@echo "This usually takes 12 minutes on two cores, the first time 15: it installs what the tests need into .venv."
+	@$(MAKE) --no-print-directory setup
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The tests that failed last, one after the other. They are named: --last-failed would not look into tests/integrations
 # and, if it found none of them, run all tests.
