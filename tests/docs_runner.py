@@ -24,7 +24,8 @@ BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL |
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 PROMISE = re.compile(r"^print\(.*\)(?:  |\n)# (.+)$", re.MULTILINE)
 PROCESSES = {"party", "predict", "serve"}  # each in a process of its own
-PLAIN = {"cp", "mkdir", "head", "cat", "ls"}
+NEEDS = re.compile(r"\bfiles\s+of\s+\[[^\]]+\]\(([^)#]+)#([\w-]+)\)")
+PLAIN = {"cp", "mkdir", "head", "cat", "ls", "python", "eval"}
 LONGEST = 120  # seconds of a command
 PATIENT = ["--retry", "60", "--retry-delay", "1", "--retry-connrefused", "--fail"]
 
@@ -38,9 +39,18 @@ class Block:
     text: str
 
 
-def blocks(page: Path) -> list[Block]:
-    """All of them, in their order."""
-    return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
+def blocks(page: Path, heading: str = "") -> list[Block]:
+    """All of a page or of one of its sections, in their order."""
+    text = page.read_text(encoding="utf-8")
+    if heading:
+        sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+        (text,) = [section for section in sections if anchor(section.splitlines()[0]) == heading]
+    return [Block(*found) for found in BLOCK.findall(text)]
+
+
+def anchor(heading: str) -> str:
+    """What a link names a heading by."""
+    return re.sub(r"[^\w-]", "", heading.lstrip("# ").lower().replace(" ", "-"))
 
 
 class Newcomer:
@@ -51,14 +61,20 @@ class Newcomer:
         self._started: list[ForkServerProcess] = []
 
     def follow(self, page: Path) -> None:
-        """Do all that the page says, and see what it promises."""
-        for block in blocks(page):
+        """Do all that the page says, after those sections of other pages whose files it says it needs."""
+        for there, heading in NEEDS.findall(page.read_text(encoding="utf-8")):
+            self._do(blocks(page.parent / there, heading), there)
+        self._do(blocks(page), page.name)
+
+    def _do(self, blocks: list[Block], name: str) -> None:
+        """Write the files, run the snippets and type the commands, and see what the page promises."""
+        for block in blocks:
             if block.title:
                 file = Path(block.title)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(self._here(block.text), encoding="utf-8")
             elif block.language == "python":
-                said = self._run_snippet(block.text, page.name)
+                said = self._run_snippet(block.text, name)
                 assert said.splitlines() == PROMISE.findall(block.text)
             elif block.language == "console":
                 for command, shown in COMMAND.findall(block.text):
@@ -85,13 +101,13 @@ class Newcomer:
         return said.getvalue()
 
     def _type(self, line: str) -> str:
-        if line.startswith("eval "):
-            return self._run(["bash", "-c", line])
         first, *words = shlex.split(line, comments=True)
+        if first in PLAIN:
+            return self._run(["bash", "-c", line])
         known = {"cd": self._go, "make": self._find_target, "fedsim": self._fedsim, "curl": self._ask}
         known["source"] = lambda _: ""  # the environment of the tests is active
-        assert first in PLAIN | known.keys(), f"{first} is not known here; teach it to tests/docs_runner.py"
-        return known[first](words) if first in known else self._run([first, *words])
+        assert first in known, f"{first} is not known here; teach it to tests/docs_runner.py"
+        return known[first](words)
 
     def _go(self, words: list[str]) -> str:
         os.chdir(words[0])

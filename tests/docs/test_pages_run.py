@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import pytest
 import typer
 
@@ -18,15 +15,12 @@ from docs_runner import ROOT, Newcomer, blocks
 from fedsim import registry as registries
 from fedsim.cli.app import app
 from fedsim.cli.demo import free_ports
-from fedsim.data.synthetic import city
-from fedsim_lab.datasets.generated import firms
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
 TEN_MINUTES = DOCS / "ten-minutes.md"
 OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "experiments/RESULTS.md")]
 PORTS = ("7411", "7412", "8000")
-SCHEMA = """{"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}"""
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 NAMED = re.compile(r"`fedsim ([a-z]+)")
 SOURCE = re.compile(r"`([\w/]+/\w+\.(?:py|js|proto))`")
@@ -43,22 +37,12 @@ def runs(page: Path) -> bool:
 
 @pytest.fixture
 def newcomer(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Newcomer]:
-    """Somebody in a folder with the tables that the pages speak of."""
-    town = city(np.random.default_rng(0))
-    town.flats.head(300).write_csv(tmp_path / "flats.csv")
-    town.rentals.head(1000).write_csv(tmp_path / "rentals.csv")
-    if page != TEN_MINUTES:  # which writes a job of its own there
-        for file in (ROOT / "examples" / "three_processes").glob("*.toml"):
-            shutil.copy(file, tmp_path)
-    registers = firms(np.random.default_rng(0), ours=60, theirs=80)
-    registers.ours.write_csv(tmp_path / "ours.csv")
-    registers.theirs.write_csv(tmp_path / "theirs.csv")
-    names = [f"{first} {last}" for first in ("Ann", "Bob", "Cyd", "Dan") for last in ("Poe", "Roe", "Coe", "Doe")]
-    for table in ("clients", "patients"):
-        people = {"name": names * 4, "born": ["1950-01-31"] * 64, "year": [1950] * 64}
-        pl.DataFrame(people).write_csv(tmp_path / f"{table}.csv")
-    (tmp_path / "schema.json").write_text(SCHEMA)
-    monkeypatch.chdir(tmp_path)
+    """Somebody in the project's folder, with no file but those of the project."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("examples", "Makefile"):
+        (project / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(project)
     monkeypatch.setattr("fedsim.contribution.ladder.MAX_DOUBLINGS", 0)
     monkeypatch.setattr("fedsim.training.boosted_trees.ROUNDS", 20)
     for kind in ("ENCODINGS", "METHODS", "METRICS", "PRESETS", "TRANSPORTS"):
