@@ -82,9 +82,10 @@ class SessionAcceptor:
                 _warn_clock_skew(self.connection, outcome.peer, hello.clock)
                 outcome.read(stream)
         except ConnectionLost:
-            stream.close()
+            pass
         except FedSimError as error:  # for example a full audit log: nothing may happen that is not logged
             self.connection.stop_signal.report_failure(str(self.connection.party), public_reason(error))
+        finally:
             stream.close()
 
     def session_with(self, party: Party) -> Session:
@@ -166,7 +167,8 @@ class SessionAcceptor:
             self.connection.ledger.count(welcome, self.connection.party, party, _send_message(stream, welcome))
             session.attach(stream, received)
             if self._last_message:
-                session.send(self._last_message)
+                with suppress(PeerError, PeerRestarted):  # the session may have ended just now
+                    session.send(self._last_message)
             return session
 
     def _identify(self, caller: Party | None, hello: Hello) -> Party | Rejection:
@@ -207,7 +209,6 @@ class SessionAcceptor:
             self.connection.record_event("refused", {"peer": who, "reason": reason + last})
         with suppress(ConnectionLost):
             _send_message(stream, Refusal(reason, rejection.passing))
-        stream.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +260,7 @@ class SessionConnector:
                 old, session = session, self._begin(stream, welcome)
                 self._pending.append(session)
                 old.end(PeerRestarted(self.peer))
-        except FedSimError as error:
+        except Exception as error:  # raised again where the session is used, which nobody reconnects now
             session.end(error)
 
     def _connect(self, session: Session | None, wait_seconds: float) -> tuple[FrameStream, Welcome]:

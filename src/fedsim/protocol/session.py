@@ -295,16 +295,27 @@ class Session:
             while True:
                 self._take(stream.receive())
         except ConnectionLost:
-            self._detach(stream)
+            pass
         except WireError as error:
+            self._count_bad_frame(error)
+        except FedSimError:  # for example a full audit log
+            raise
+        except Exception as error:  # a frame that our own code fails on must not end the reading thread
+            fault = WireError(f"this party failed on it with {type(error).__name__}", code="unreadable-frame")
+            fault.__cause__ = error
+            self._count_bad_frame(fault)
+        finally:
             self._detach(stream)
-            if self.connection.counts_below_limit("line dropped", self.peer):
-                log.warning("%s sent an invalid frame; closing the connection: %s", self.peer, error)
-                self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
-            self._bad_frames += 1
-            if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
-                reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"
-                self.end(PeerError(reason, code="too-many-bad-frames"))
+
+    def _count_bad_frame(self, error: WireError) -> None:
+        if self.connection.counts_below_limit("line dropped", self.peer):
+            fault = "%s sent an invalid frame; closing the connection: %s"
+            log.warning(fault, self.peer, error, exc_info=error.__cause__)
+            self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
+        self._bad_frames += 1
+        if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
+            reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"
+            self.end(PeerError(reason, code="too-many-bad-frames"))
 
     def end(self, reason: Exception) -> None:
         """End the session for good; everything that waits for it raises ``reason``."""

@@ -319,6 +319,9 @@ def _decode_arrays(header: Header, frame: bytes, start: int) -> dict[str, AnyArr
         count = math.prod(array.shape)  # Python integers: cannot overflow
         if count * dtype.itemsize > len(frame) - start:
             raise WireError(f"array '{array.name}' of {message} is longer than its frame", code="bad-arrays")
+        # A size of zero counts as one: numpy refuses sizes whose product overflows even if one of them is zero.
+        if math.prod(max(1, size) for size in array.shape) * dtype.itemsize > MAX_FRAME_BYTES:
+            raise WireError(f"array '{array.name}' of {message} declares impossible sizes", code="bad-arrays")
         values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
         if _checksum(values) != array.checksum:
             raise WireError(f"array '{array.name}' of {message} does not match its checksum", code="bad-checksum")
@@ -340,8 +343,6 @@ def _check_shapes(kind: str, arrays: Iterable[Array]) -> None:
         if len(found) != len(letters):
             raise WireError(f"{where} has {len(found)} dimensions instead of {len(letters)}", code="bad-arrays")
         for letter, size in zip(letters, found, strict=True):
-            if size > MAX_DIMENSION:
-                raise WireError(f"{where} declares a size of {size}; the limit is {MAX_DIMENSION}", code="bad-arrays")
             if sizes.setdefault(letter, size) != size:
                 fault = f"{where} does not fit the other arrays: {size} against {sizes[letter]}"
                 raise WireError(fault, code="bad-arrays")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import tracemalloc
 
@@ -14,7 +15,7 @@ from fedsim.protocol import transport
 from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Activations, Ask, Hello, KeepBest, Partners, Refusal
 from fedsim.protocol.transport import MAGIC, MAX_HEADER_BYTES, PREFIX, Envelope, declared_size, decode, encode
-from message_fixtures import SMALL, declared, enveloped, forged, same, sealed, small
+from message_fixtures import EMPTY, FACTS as SMALL_FACTS, SMALL, declared, enveloped, forged, same, sealed, small
 
 FRAMES = {kind: encode(enveloped(message)) for kind, message in SMALL.items()}
 STEP = {"step": Fact(whole=1)}
@@ -104,6 +105,18 @@ def test_a_hundred_thousand_malformed_frames_do_no_harm():
 
 # --- what a frame says of itself ---------------------------------------------------------------------------------
 
+
+def without_bytes(kind: str, sizes: dict[str, int]) -> bytes:
+    """A message of a kind whose arrays declare these sizes by letter, and none of whose bytes follow."""
+    layout = transport.LAYOUTS[kind]
+    facts = {name: Fact(**{slot: SMALL_FACTS[slot]}) for name, slot in layout.facts.items()}
+    arrays = [
+        Array(name=name, dtype=shape.dtypes[0], shape=[sizes[each] for each in shape.letters], checksum=EMPTY)
+        for name, shape in layout.arrays.items()
+    ]
+    return forged(kind, facts, arrays)
+
+
 ABSURD = {
     "2^40 bytes": PREFIX.pack(MAGIC, 8, 1 << 40, 0) + bytes(8),
     "2^62 bytes": PREFIX.pack(MAGIC, 8, 1 << 62, 0) + bytes(8),
@@ -118,6 +131,9 @@ ABSURD = {
     "no rows of 2^62": declared((0, 1 << 62)),
     "no rows of 2^64 - 1": declared((0, (1 << 64) - 1)),
     "2^64 - 1 rows of nothing": declared(((1 << 64) - 1, 0)),
+    "no records of 2^31 x 2^31": without_bytes("partners", {"n": 0, "K": 1 << 31, "F": 1 << 31, "s": 0}),
+    "no records of 2^62 x 2": without_bytes("partners", {"n": 0, "K": 1 << 62, "F": 2, "s": 0}),
+    "no records of one more than fits": without_bytes("partners", {"n": 0, "K": 1 << 14, "F": (1 << 14) + 1, "s": 0}),
     "a million dimensions": declared((1,) * 1_000_000),
     "a million zeros": declared((0,) * 1_000_000),
     "no dimension": declared(()),
@@ -141,6 +157,16 @@ def test_an_absurd_declaration_is_refused_before_anything_is_allocated(what):
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
+
+
+EXTREMES = (0, 1, 1 << 14, 1 << 31, (1 << 31) + 1, 1 << 62, (1 << 64) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extreme_sizes_of_which_no_bytes_follow_are_a_message_or_a_wire_error(kind):
+    letters = sorted({letter for shape in transport.LAYOUTS[kind].arrays.values() for letter in shape.letters})
+    for sizes in itertools.product(EXTREMES, repeat=len(letters)):
+        outcome(without_bytes(kind, dict(zip(letters, sizes, strict=True))))
 
 
 def array(name="values", dtype="float32", shape=(3, 2), content=REALS):

@@ -133,6 +133,18 @@ def test_a_caller_that_says_nothing_is_turned_away_in_time(monkeypatch):
         here.receive()
 
 
+def test_a_greeting_that_our_own_code_fails_on_holds_no_line(monkeypatch):
+    def decode_with_a_defect(frame):
+        raise OverflowError
+
+    monkeypatch.setattr(handshake, "decode", decode_with_a_defect)
+    reception, (here, there) = SessionAcceptor(station_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
+    here.send(encode(Envelope(hello_of(RENTALS))))
+    with pytest.raises(OverflowError):
+        reception.answer(RENTALS, there)
+    assert there.closed
+
+
 def test_a_caller_that_hangs_up_at_once_does_no_harm():
     reception, (here, there) = SessionAcceptor(station_of(CITY), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from error_fixtures import raises
-from fedsim.errors import AwayError, PeerError, WireError
+from fedsim.errors import AwayError, FileError, PeerError, WireError
 from fedsim.protocol import session as session_module
 from fedsim.protocol.messages import (
     Ask,
@@ -164,6 +164,39 @@ def test_what_breaks_the_protocol_breaks_the_line_and_is_noted(what):
     assert here.connection.record_event.kinds == ["line dropped"]
     assert not here.connected
     assert not here.is_over
+
+
+def test_a_frame_that_our_own_code_fails_on_breaks_the_line_like_any_other(monkeypatch):
+    here, whole = session_of(CITY, RENTALS), session_module.decode
+
+    def decode_with_a_defect(frame):
+        if frame == b"unforeseen":
+            raise OverflowError("a defect of ours")
+        return whole(frame)
+
+    monkeypatch.setattr(session_module, "decode", decode_with_a_defect)
+    for sequence in range(1, MAX_BAD_FRAMES):
+        read_all(here, frame_of(Done(""), sequence), b"unforeseen")
+        assert not here.connected
+    assert not here.is_over
+    assert set(here.connection.record_event.kinds) == {"line dropped"}
+    assert "a defect of ours" not in str(here.connection.record_event)  # its text may hold data
+    for _ in range(MAX_BAD_FRAMES):
+        read_all(here, b"unforeseen")
+    with raises(PeerError, "too-many-bad-frames"):
+        here.check()
+
+
+def test_a_log_that_cannot_be_written_leaves_no_session_that_seems_connected():
+    here, full = session_of(CITY, RENTALS), FileError("no space left", code="log-full")
+
+    def refuse(event, facts):
+        raise full
+
+    here.connection.record_event = refuse
+    with raises(FileError, "log-full"):
+        read_all(here, b"garbage")
+    assert not here.connected
 
 
 def test_frames_of_the_same_conversation_that_come_again_are_passed_over():
