@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.errors import InputError
-from fedsim.types import Floats, Integers
+from fedsim.types import MAX_MAGNITUDE, Floats, Integers
 
 DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 TEXT_DTYPES = (pl.String, pl.Categorical, pl.Enum, pl.Null)
@@ -52,6 +52,7 @@ class FaultKind(StrEnum):
     NOT_A_NUMBER = "not-a-number"
     DECIMAL_COMMA = "decimal-comma"
     NOT_FINITE = "not-finite"
+    TOO_LARGE = "number-too-large"
     INEXACT = "inexact-number"
     NOT_TEXT = "not-text"
     NOT_UNICODE = "not-unicode"
@@ -66,6 +67,11 @@ _FAULT_TEXTS = {
     FaultKind.NOT_A_NUMBER: ("is not a number", "are not numbers", "correct it or drop the record"),
     FaultKind.DECIMAL_COMMA: ("is not a number", "are not numbers", "write decimals with a point, not a comma"),
     FaultKind.NOT_FINITE: ("is not finite", "are not finite", "correct it or drop the record"),
+    FaultKind.TOO_LARGE: (
+        f"is beyond {MAX_MAGNITUDE:g}",
+        f"are beyond {MAX_MAGNITUDE:g}",
+        "correct it, or leave it empty if it marks a missing value",
+    ),
     FaultKind.INEXACT: ("is 2**53 or more", "are 2**53 or more", "such numbers lose digits: compare them as text"),
     FaultKind.NOT_TEXT: ("is not text", "are not text", "convert the column to text, in the same way at every party"),
     FaultKind.NOT_UNICODE: ("is not valid Unicode", "are not valid Unicode", "use the correct encoding of the table"),
@@ -180,15 +186,17 @@ def _read_numbers(cells: pl.Series, *, parse: bool, exact: bool) -> Cells:
     commas = faulty & (text.str.contains(DECIMAL_COMMA) if text.dtype == pl.String else False)
     values = values.fill_nan(None)
     infinite = values.is_infinite()
+    too_large = (values.abs() >= MAX_MAGNITUDE) & ~infinite
     faults = {
         FaultKind.MISSING: values.is_null() & ~faulty,
         FaultKind.DECIMAL_COMMA: commas,
         FaultKind.NOT_A_NUMBER: faulty & ~commas,
         FaultKind.NOT_FINITE: infinite,
+        FaultKind.TOO_LARGE: too_large,
     }
     if exact and text.dtype.is_integer():
         faults[FaultKind.INEXACT] = values.abs() >= MAX_EXACT_INTEGER
-    return _cells(values.set(infinite, None), CellType.NUMBER, faults)
+    return _cells(values.set(infinite | too_large, None), CellType.NUMBER, faults)
 
 
 def _read_texts(cells: pl.Series, *, parse: bool) -> Cells:
@@ -272,7 +280,9 @@ def _to_number(cell: object, *, exact: bool) -> float | FaultKind:
         number = float(cell)
     except (OverflowError, ValueError):
         return FaultKind.NOT_FINITE
-    return number if math.isfinite(number) else FaultKind.NOT_FINITE
+    if not math.isfinite(number):
+        return FaultKind.NOT_FINITE
+    return number if abs(number) < MAX_MAGNITUDE else FaultKind.TOO_LARGE
 
 
 def _to_text(cell: object) -> str | FaultKind:

@@ -20,6 +20,8 @@ Floats32 = NDArray[np.float32]
 Integers32 = NDArray[np.int32]
 AnyArray = NDArray[Any]
 
+MAX_MAGNITUDE = 1e20  # a larger number in a table is a mistake or marks a missing value; powers of it overflow
+
 POSITION_DTYPE = np.dtype("<i4")  # one axis of an encoded position, the same on every machine
 
 # The default number of partners per primary record in estimators, commands and new jobs.

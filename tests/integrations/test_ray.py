@@ -136,8 +136,8 @@ def test_more_threads_than_a_node_has_are_as_many_as_it_has(engine: Engine) -> N
 
 
 def test_an_error_in_a_task_is_the_one_of_this_machine(engine: Engine) -> None:
-    metric = WeightedSum((WeightedField("x", "euclidean", weight=1e200),))
-    tables = {"x": np.array([1e150])}, {"x": np.array([0.0])}
+    metric = WeightedSum((WeightedField("x", "euclidean", weight=1e300),))
+    tables = {"x": np.array([1e19])}, {"x": np.array([0.0])}
     with pytest.raises(InputError) as here:
         link(*tables, metric=metric, k=1)
     with pytest.raises(InputError) as there:

@@ -122,6 +122,7 @@ BAD_CELLS = [
     (NUMBER, 10**400, "not-finite"),
     (NUMBER, Decimal("sNaN"), "not-finite"),
     (NUMBER, float("-inf"), "not-finite"),
+    (NUMBER, -1e308, "number-too-large"),
     (TEXT, 987654321, "not-text"),
     (TEXT, b"Zaphod", "not-text"),
     (TEXT, "Zaphod\ud800", "not-unicode"),
@@ -145,7 +146,13 @@ def test_a_bad_cell_is_named_by_row_and_never_shown(wanted, cell, kind):
 
 @pytest.mark.parametrize(
     ("cell", "kind"),
-    [(CANARY, "not-a-number"), ("41,99", "decimal-comma"), ("-inf", "not-finite"), ("0x10", "not-a-number")],
+    [
+        (CANARY, "not-a-number"),
+        ("41,99", "decimal-comma"),
+        ("-inf", "not-finite"),
+        ("1e20", "number-too-large"),
+        ("0x10", "not-a-number"),
+    ],
 )
 def test_text_that_is_no_number_is_named_by_row_only(cell, kind):
     with pytest.raises(InputError) as caught:

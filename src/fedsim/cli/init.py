@@ -16,6 +16,7 @@ from fedsim.config import read_job
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
 from fedsim.data.profile import TableProfile, guess_identifiers, profile_table
+from fedsim.data.splits import single_record_error
 from fedsim.data.sql import TableSource, parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
@@ -300,7 +301,14 @@ def _propose_goal(
     else:
         guess = proposal.guess_label(primary, identifiers) or Guess("", "")
         label, likely, notes = request.ask("Column to predict", guess, use, _column_hint(primary))
-    task = task or request.ask("Task", likely, _check_task)
+
+    def learn(task: Guess) -> Guess:
+        error = single_record_error(primary.columns[label.word].cells, primary.name)
+        if _check_task(task).word == "classification" and error:
+            raise error
+        return task
+
+    task = learn(task) if task else request.ask("Task", likely, learn)
     return label, task, proposal.guess_split(primary, identifiers), notes
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import polars as pl
 
-from fedsim.cells import DECIMAL_COMMA, CellType, parse_iso_datetime, read_cells
+from fedsim.cells import DECIMAL_COMMA, CellType, FaultKind, parse_iso_datetime, read_cells
 from fedsim.data import column_names
 from fedsim.data.column_names import is_birth_date_column, is_name_column, name_words, person_name_part
 from fedsim.data.table_reader import infer_numbers
@@ -106,7 +106,7 @@ class TableProfile:
 
 
 def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
-    """Profile every column; decimal commas are an error, because such numbers would be read as text."""
+    """Profile every column; decimal commas and numbers that cannot be meant are errors."""
     bare = frame.with_columns(pl.col(pl.String).str.strip_chars())
     words: dict[str, None] = {}  # in order
     for column in bare.select(pl.col(pl.String)).iter_columns():
@@ -123,6 +123,9 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
     columns = {}
     for column in infer_numbers(bare, list(words)).iter_columns():
         kind, cells = _detect_kind(column)
+        for fault in read_cells(cells, CellType.NUMBER).faults if kind == CellType.NUMBER else ():
+            if fault.kind is not FaultKind.MISSING:
+                raise fault.error(name, column.name)
         counts = cells.drop_nulls().value_counts()["count"] if kind != OTHER_KIND else pl.Series([], dtype=pl.UInt32)
         # One of c equal rows is alone in training if the c - 1 others are not in the training set.
         rows = counts.cast(pl.Float64).to_numpy()

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, FaultKind, read_cells
-from fedsim.data.table_reader import to_polars
+from fedsim.data.table_reader import infer_numbers, to_polars
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Floats, Integers, Split
 
@@ -53,6 +53,22 @@ def draw_by_time(records: SplitRecords, rng: np.random.Generator) -> Split:
 def draw_by_column(records: SplitRecords, rng: np.random.Generator) -> Split:
     """Follow the cells of a column."""
     return column_split(records.column(), rng)
+
+
+def single_record_error(label: pl.Series, table: str) -> InputError | None:
+    """Return an error if a class has a single record, which no split can both train on and test; often it is a typo.
+
+    >>> single_record_error(pl.Series("late", ["yes", "no", "yes", "no", "ys"]), "flats.csv").row
+    5
+    """
+    values = infer_numbers(pl.DataFrame([label])).to_series()
+    rows = (values.is_unique() & values.is_not_null()).arg_true()
+    if not len(rows):
+        return None
+    count, row = f"{len(rows):,} of {values.drop_nulls().n_unique():,} classes", int(rows[0]) + 1
+    message = f"{table}: column '{label.name}': {count} with a single record, first in row {row:,}"
+    way_out = "correct that label, leave it empty or merge the class with another"
+    return InputError(f"{message}; {way_out}", code="single-record-class", table=table, column=label.name, row=row)
 
 
 def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:

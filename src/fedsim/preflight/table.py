@@ -16,7 +16,15 @@ from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
-from fedsim.data.splits import column_split, group_equal_records, group_split, random_split, read_times, time_split
+from fedsim.data.splits import (
+    column_split,
+    group_equal_records,
+    group_split,
+    random_split,
+    read_times,
+    single_record_error,
+    time_split,
+)
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
@@ -49,6 +57,11 @@ class PartyInJob:
     table: CheckedTable | None
     columns: PartyColumns | None
     estimate: CostEstimate
+
+    @property
+    def source(self) -> str:
+        """The party's table in messages."""
+        return str(self.own.data.source) if self.own.data else ""
 
 
 def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, list[CheckFinding]]:
@@ -136,7 +149,7 @@ def _check_split(case: PartyInJob, frame: pl.DataFrame) -> Iterator[CheckFinding
     elif case.columns and case.columns.split and own.data:
         by = frame[case.columns.split][rows]
         if kind == "time":
-            time_split(read_times(by, str(own.data.source)))
+            time_split(read_times(by, case.source))
         else:
             column_split(by, rng)
 
@@ -366,6 +379,8 @@ def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
     if all(fault.kind is not FaultKind.WRONG_TYPE for fault in cells.faults):
         words = case.own.data.missing if case.own.data else ()
         findings += _label_findings(cells.values.drop_nulls(), words, classes=classes)
+        if classes and cells.values.n_unique() > 1 and (error := single_record_error(cells.values, case.source)):
+            findings.append(error_finding("label", error))
     yield from findings
     if lacking:
         yield info("label", f"{lacking:,} of {len(cells.values):,} records lack one and are predicted after training")

@@ -20,6 +20,7 @@ import torch
 from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor, mean_trigrams, name_trigrams, text_columns
+from fedsim.data.splits import single_record_error
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import (
@@ -177,6 +178,8 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
             f"{len(table):,} records",
         )
     labels, classes = table.labels()
+    if classes and (error := single_record_error(table.frame[str(table.columns.label)], table.source)):
+        raise error
     preparation = table.fit_features(split.train)
     features = Features.of(preparation.apply(table.features(), context.folder))
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, gates, methods, secondary_model
-from fedsim.types import Floats, Split
+from fedsim.types import MAX_MAGNITUDE, Floats, Split
 
 
 class TaskType(Enum):
@@ -121,7 +121,7 @@ def as_features(features: Features | NDArray[Any]) -> Features:
 # Checks before training. Messages name the party and the way out, and show no value.
 
 
-MAX_LABEL = 1e150  # the square of a larger one overflows
+MAX_LABEL = 1e150  # of predictions on a log scale: the square of a larger one overflows
 
 
 def check_primary(primary: PrimaryData, split: Split) -> None:
@@ -147,8 +147,11 @@ def check_primary(primary: PrimaryData, split: Split) -> None:
         if not (real and np.isfinite(labels).all()):
             message = f"the labels of {name} are not all finite numbers; drop those records"
             raise InputError(message, code="label-not-finite")
-        if np.abs(labels.astype(np.float64)).max() > MAX_LABEL:
-            raise InputError(f"labels of {name} are above {MAX_LABEL:g}; choose a larger unit", code="label-too-large")
+        if np.abs(labels.astype(np.float64)).max() > MAX_MAGNITUDE:
+            raise InputError(
+                f"labels of {name} are beyond {MAX_MAGNITUDE:g}; correct them, or choose a larger unit",
+                code="label-too-large",
+            )
     elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
         raise InputError(f"the classes of {name} are of type {labels.dtype}; give integers", code="class-not-integer")
     elif len(np.unique(primary.labels[split.train])) < 2:

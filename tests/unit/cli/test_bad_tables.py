@@ -37,6 +37,20 @@ BAD: dict[str, tuple[Spoil, str, str]] = {  # what spoils the table, a keyword o
         "outside-range",
     ),
     "one label": (lambda flats: flats.with_columns(price=7).write_csv(), "only one value", "constant-label"),
+    "an absurd number": (
+        lambda flats: flats.with_columns(
+            age=pl.when(pl.int_range(pl.len()) == 4).then(1e308).otherwise("age")
+        ).write_csv(),
+        "column 'age', row 5",
+        "number-too-large",
+    ),
+    "an absurd label": (
+        lambda flats: flats.with_columns(
+            price=pl.when(pl.int_range(pl.len()) == 4).then(-1e308).otherwise("price")
+        ).write_csv(),
+        "column 'price': 1 of 120 are beyond 1e+20, first in row 5",
+        "number-too-large",
+    ),
     "no label": (lambda flats: flats.with_columns(price=None).write_csv(), "has no values", "constant-label"),
 }
 
@@ -66,6 +80,17 @@ def test_a_bad_table_is_told_by_the_check_and_by_the_training(what):
     check = CliRunner().invoke(app, ["check", "job.toml", "city.toml", "--quiet"])
     assert (check.exit_code, keyword in check.stderr) == (2, True), check.stderr
     assert train().code == code
+
+
+def test_a_class_with_a_single_record_is_told_by_the_check_and_by_the_training():
+    grades = pl.Series("price", ["good", "bad"] * 60).scatter(6, "unique")
+    pl.read_csv("flats.csv").with_columns(grades).write_csv("flats.csv")
+    change(Path("job.toml"), '"regression"', '"classification"')
+    check = CliRunner().invoke(app, ["check", "job.toml", "city.toml", "--quiet"])
+    assert (check.exit_code, "first in row 7" in check.stderr, "unique" in check.stderr) == (2, True, False)
+    for file in FILES:
+        CliRunner().invoke(app, ["approve", "job.toml", file, "--yes"])
+    assert train().code == "single-record-class"
 
 
 def test_a_table_that_is_gone_is_told():

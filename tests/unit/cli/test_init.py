@@ -21,7 +21,7 @@ from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
 from fedsim.config.party_file import identifier_columns, read_party_file
 from fedsim.config.schema import load_schema
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, InputError
 from fedsim.linkage.encoding import Key
 from fedsim_lab.datasets.generated import firms
 from init_fixtures import BOTH, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
@@ -128,6 +128,23 @@ def test_one_table_alone_leaves_marks_to_fill_in(role, file):
     assert read_party_file(Path(f"{file}.toml")).role == role
     assert Path("linkage.key").exists() is (role == "primary")
     assert not Path("notary.toml").exists()
+
+
+@pytest.mark.parametrize("column", ["age", "price"])
+def test_a_number_that_cannot_be_meant_is_refused(column):
+    absurd = pl.Series(column, TOWN.flats[column], pl.Float64).scatter(4, 1e308)
+    TOWN.flats.with_columns(absurd).write_csv("flats.csv")
+    with raises(InputError, "number-too-large", table="flats.csv", column=column, row=5):
+        fedsim("init", *BOTH, "--yes")
+    assert not Path("job.toml").exists()
+
+
+def test_a_class_with_a_single_record_is_refused_but_may_be_a_number():
+    storeys = pl.Series("storey", [1, 2] * 150).scatter(4, 3)
+    TOWN.flats.with_columns(storeys).write_csv("flats.csv")
+    with raises(InputError, "single-record-class", column="storey", row=5):
+        fedsim("init", *BOTH, "--label", "storey", "--yes")
+    fedsim("init", *BOTH, "--label", "storey", "--task", "regression", "--yes")
 
 
 def test_nothing_is_replaced_without_being_told():

@@ -100,7 +100,12 @@ def test_the_label_among_the_features_is_refused(town):
 
 @pytest.mark.parametrize(
     ("name", "value", "code"),
-    [("area", float("inf"), "not-finite"), ("age", CANARY, "not-a-number"), ("storey", [1], "wrong-type")],
+    [
+        ("area", float("inf"), "not-finite"),
+        ("area", 1e308, "number-too-large"),
+        ("age", CANARY, "not-a-number"),
+        ("storey", [1], "wrong-type"),
+    ],
 )
 def test_a_bad_feature_names_party_and_column(town, flats, price, name, value, code):
     bad = flats.with_columns(pl.Series(name, [value] * len(flats)))
@@ -121,6 +126,11 @@ def test_a_missing_or_infinite_label_names_its_row(town, flats, price, label):
     bad = [*price[:9], label, *price[10:]]
     with raises(InputError, "label-missing", row=10):
         quick(town).fit(flats, bad)
+
+
+def test_a_label_that_cannot_be_meant_is_refused(town, flats, price):
+    with raises(InputError, "label-too-large"):
+        quick(town).fit(flats, [*price[:9], 1e100, *price[10:]])
 
 
 def test_labels_that_are_no_numbers_are_refused(town, flats):
