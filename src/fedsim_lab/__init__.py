@@ -1,7 +1,7 @@
 """Research code: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
 
 Importing this package registers the presets ``paper:house``, ``paper:taxi`` and so on, with the paper's network sizes
-for each dataset, and the paper's ablations of FedSim.
+for each dataset, and variants of FedSim: the paper's ablations, its sort by weight and its mean merge gate.
 """
 
 from fedsim.registry import FEDSIM_VARIANTS, PRESETS
@@ -13,5 +13,6 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
         summary=f"The paper's network sizes and hyperparameters for its dataset {_dataset}.",
         in_jobs=False,
     )
-for _gate in ("weight", "sort", "cnn"):
-    FEDSIM_VARIANTS.register(f"fedsim-without-{_gate}", f"fedsim_lab.ablations:without_{_gate}", in_jobs=False)
+for _variant in ("without-weight", "without-sort", "without-cnn", "by-weight", "mean-merge"):
+    _function = _variant.replace("-", "_")
+    FEDSIM_VARIANTS.register(f"fedsim-{_variant}", f"fedsim_lab.ablations:{_function}", in_jobs=False)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.gates import MergeShape, Neighbours, PredictionTask, SimilarityInput, WeightedOutputs
+from fedsim.splitnn.gates import MergeGate, MergeShape, Neighbours, PredictionTask, SimilarityInput, WeightedOutputs
 from fedsim.splitnn.layers import Perceptron
 from fedsim.splitnn.methods import FedSim
 
@@ -104,6 +104,36 @@ class MeanMergeNetwork(nn.Module):
         return self.task.score(mean)
 
 
+@dataclass(frozen=True)
+class SortedByWeight:
+    """The sort gate's alternative of Algorithm 1, line 10: the merge gate sees the rows in the order of their weights.
+
+    The weights change in every step, so unlike the order by similarity this one is computed in the network.
+    """
+
+    merge: MergeGate
+
+    def build(self, shape: MergeShape) -> nn.Module:
+        return SortedByWeightNetwork(self.merge.build(shape))
+
+
+class SortedByWeightNetwork(nn.Module):
+    """Least weight first, then another merge gate."""
+
+    def __init__(self, merge: nn.Module) -> None:
+        super().__init__()
+        self.merge = merge
+
+    def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
+        scores: Tensor = self.merge([_sorted_by_weight(weighted) for weighted in lists], primary, generator)
+        return scores  # (B, 1, T)
+
+
+def _sorted_by_weight(weighted: WeightedOutputs) -> WeightedOutputs:
+    weight, order = weighted.weight.sort(dim=1, stable=True)  # (B, K)
+    return replace(weighted, outputs=weighted.outputs.take_along_dim(order.unsqueeze(-1), dim=1), weight=weight)
+
+
 # Rungs refer to these variants of a preset's FedSim by name.
 
 
@@ -120,3 +150,13 @@ def without_sort(fedsim: FedSim) -> FedSim:
 def without_cnn(fedsim: FedSim) -> FedSim:
     """Return the method without its convolution."""
     return replace(fedsim, merge=PerceptronMerge())
+
+
+def by_weight(fedsim: FedSim) -> FedSim:
+    """Return the method with a sort gate that orders by weight."""
+    return replace(fedsim, merge=SortedByWeight(fedsim.merge))
+
+
+def mean_merge(fedsim: FedSim) -> FedSim:
+    """Return the method with the weighted mean as its merge gate; for numbers and two classes."""
+    return replace(fedsim, merge=MeanMerge(), outputs=1, match=None)

@@ -1,7 +1,7 @@
 """Turn a dataset into arrays for every split and seed: link it, scale the similarities, prepare the features."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ def _text_filter(ours: pl.Series, theirs: pl.Series, filters: TextFilterSettings
 
 
 NOISE_SEED = 77
+FIXED = "fixed"  # the paper's way: one random split for all seeds, which differ in weights, order and dropout
+FIXED_SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ class DatasetCases:
 
     def one(self, kind: str, seed: int) -> SplitArrays:
         """Return the arrays of one split."""
+        if kind == FIXED:
+            arrays = self._fixed
+            return replace(arrays, about={**arrays.about, "seed": seed})
         rng = np.random.default_rng(seed)
         split = group_split(self.groups, rng) if kind == "group" else random_split(len(self.groups), rng)
         data = self.dataset
@@ -132,6 +137,11 @@ class DatasetCases:
             {} if truth is None else {"truth": truth.contribution(*(secondary.name for secondary in self.taking_part))}
         )
         return words | known
+
+    @cached_property
+    def _fixed(self) -> SplitArrays:
+        arrays = self.one("random", FIXED_SPLIT_SEED)
+        return replace(arrays, about={**arrays.about, "split": FIXED})
 
     @cached_property
     def taking_part(self) -> tuple[SecondaryTable, ...]:

@@ -16,6 +16,7 @@ STUDY_RUNGS = {
     "solo-identifiers": Rung("solo-identifiers", "Solo + own identifiers", "solo", inputs="identifiers"),
     "secondary": Rung("secondary", "Secondary", "solo", inputs="secondary"),
     "exact": Rung("exact", "Exact", "exact"),
+    "exact-mean": Rung("exact-mean", "Exact, mean features", "exact"),
     "combine": Rung("combine", "Combine", "combine"),
     "top1sim": Rung("top1sim", "Top1Sim", "top1sim"),
     "featuresim": Rung("featuresim", "FeatureSim", "featuresim"),
@@ -23,13 +24,16 @@ STUDY_RUNGS = {
     "without-weight": Rung("without-weight", "w/o weight", "fedsim-without-weight"),
     "without-sort": Rung("without-sort", "w/o sort", "fedsim-without-sort"),
     "without-cnn": Rung("without-cnn", "w/o CNN", "fedsim-without-cnn"),
+    "by-weight": Rung("by-weight", "sort by weight", "fedsim-by-weight"),
+    "mean-merge": Rung("mean-merge", "mean merge gate", "fedsim-mean-merge"),
     "fedsim": Rung("fedsim", "FedSim", "fedsim"),
     "placebo": Rung("placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
 }
+STUDY_SPLITS = ("fixed", *SPLITS)
 VARIED = ("k", "rate", "pieces", "preset", "tau", "noise", "metric", "split")
 RUNG_SETTINGS = ("k", "rate", "pieces", "preset")
 WITHOUT_PARTNERS = ("solo", "solo-identifiers")
-AT_MOST_ONE_PARTNER = (*WITHOUT_PARTNERS, "secondary", "exact", "combine", "top1sim")
+AT_MOST_ONE_PARTNER = (*WITHOUT_PARTNERS, "secondary", "exact", "exact-mean", "combine", "top1sim")
 UNAFFECTED_RUNGS = {"k": AT_MOST_ONE_PARTNER, "pieces": WITHOUT_PARTNERS}
 PaperFigure = tuple[float, float]
 
@@ -81,7 +85,7 @@ class StudyPart:
     fast: FastStudy = field(default_factory=FastStudy)
 
     def __post_init__(self) -> None:
-        check_choice(self.split, SPLITS, "split")
+        check_choice(self.split, STUDY_SPLITS, "split")
         if self.vary:
             check_choice(self.vary, VARIED, "vary")
         for word in [*self.rungs, *(word for word in self.settings if word != "all")]:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedsim.contribution.ladder import RUNGS, LadderTraining, format_number, train_ladder
 from fedsim.contribution.rungs import (
+    LinkedSecondary,
     MessageCallback,
     ResultStore,
     Rung,
@@ -24,13 +26,16 @@ from fedsim.contribution.rungs import (
 )
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS
+from fedsim.splitnn.layers import Features, PlainEncoder
 from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
+from fedsim.types import Integers
 from fedsim_lab.arrays_file import save_arrays
-from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
+from fedsim_lab.dataset_cases import FIXED, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
+from fedsim_lab.stored_trainings import StoredTrainings
 from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
 from fedsim_lab.worker_pool import (
     PLAN_FILE,
@@ -47,7 +52,7 @@ from fedsim_lab.worker_pool import (
 
 PERCENT_MEASURES = ("accuracy",)
 SAMPLE_SEED = 5
-PAPER_SPLIT = "random"
+PAPER_SPLIT = FIXED
 HookFactory = Callable[[str], Sequence[Hook]]
 
 
@@ -92,7 +97,8 @@ class StudyContext:
     """The folders of datasets and results, the number of seeds, and what happens during and after each training.
 
     ``workers`` is the number of processes that train at the same time. ``report`` is called with a line about every
-    training when it ends; ``hooks`` returns the hooks of a training by its name.
+    training when it ends; ``hooks`` returns the hooks of a training by its name. With ``stored``, studies train
+    nothing and show what is among these trainings.
     """
 
     data: Path | None
@@ -101,6 +107,7 @@ class StudyContext:
     report: MessageCallback = print
     hooks: HookFactory = no_hooks
     workers: int = 1
+    stored: StoredTrainings | None = None
 
     def reporter(self, place: str) -> MessageCallback:
         """Return a function that reports a training, prefixed with its place in the study."""
@@ -111,15 +118,44 @@ class StudyContext:
         return lambda rung, arrays: run_training(rung, arrays, self.hooks(f"{place}, {rung.name}"))
 
 
+EXACT_MEAN = "exact-mean"
+
+
+def rung_arrays(rung: Rung, arrays: SplitArrays) -> SplitArrays:
+    """Return what a rung of a study is trained on."""
+    return with_mean_partner(arrays) if rung.key == EXACT_MEAN else arrays
+
+
+def with_mean_partner(arrays: SplitArrays) -> SplitArrays:
+    """Return the arrays with a further row in each secondary, the mean of the exact matches of the training records.
+
+    It is the exact match of every record that has none, as in the authors' code; codes become columns of 0 and 1, so
+    that they have a mean.
+    """
+    return replace(arrays, secondaries=tuple(_with_mean_row(one, arrays.split.train) for one in arrays.secondaries))
+
+
+def _with_mean_row(linked: LinkedSecondary, train: Integers) -> LinkedSecondary:
+    table = PlainEncoder(linked.features)(linked.features.on(torch.device("cpu"))).numpy()
+    matches = linked.equal[linked.list_of[train]]
+    known = table[matches[matches >= 0]] if (matches >= 0).any() else table
+    mean = known.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+    equal = np.where(linked.equal < 0, len(table), linked.equal).astype(np.int32)
+    return replace(linked, features=Features(np.vstack([table, mean])), equal=equal)
+
+
 class NumberedTrainings:
     """Sequential trainings, each reported with its number, the total and its place in the study."""
 
     def __init__(self, results: ResultStore, bench: StudyContext, total: int) -> None:
         self.results, self.bench, self.total, self.done = results, bench, total, 0
 
-    def line(self, rung: Rung, arrays: SplitArrays, place: str) -> dict[str, Any]:
-        """Return the result of a training, running it first if it is new."""
+    def line(self, rung: Rung, arrays: SplitArrays, place: str) -> dict[str, Any] | None:
+        """Return the result of a training, running it first if it is new; None if only stored ones are shown."""
         self.done += 1
+        arrays = rung_arrays(rung, arrays)
+        if self.bench.stored is not None:
+            return self.bench.stored.find(rung, arrays)
         here = f"[{self.done} of {self.total}] {place}"
         train_missing([arrays], [rung], self.results, self.bench.reporter(here), self.bench.trainer(here))
         return self.results.line(rung.result_key(arrays))
@@ -142,9 +178,13 @@ def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
         notes += data_differences(part, part_dataset(part, bench.data))
         for value, rungs, cases in study_points(part, bench):
             place = part.place(value)
-            here = [{**turns.line(rung, arrays, place), "value": value} for arrays in cases for rung in rungs]
-            rows += [_study_row(part, value, rung, here[place :: len(rungs)]) for place, rung in enumerate(rungs)]
-            lines += here
+            here: dict[str, list[Mapping[str, Any]]] = {rung.key: [] for rung in rungs}
+            for arrays in cases:
+                for rung in rungs:
+                    line = turns.line(rung, arrays, place)
+                    here[rung.key] += [] if line is None else [{**line, "value": value}]
+            rows += [_study_row(part, value, rung, here[rung.key]) for rung in rungs]
+            lines += [line for found in here.values() for line in found]
     return StudyResult(tuple(rows), tuple(dict.fromkeys(notes)), tuple(lines))
 
 
@@ -358,7 +398,11 @@ def study_work(study: PaperStudy, bench: StudyContext) -> Iterator[PlannedWork]:
     for part in study.parts:
         if not missing_data_note(part.dataset, bench.data):
             for _, rungs, cases in study_points(part, bench):
-                yield from ((arrays, rungs) for arrays in cases)
+                for arrays in cases:
+                    yield arrays, [rung for rung in rungs if rung.key != EXACT_MEAN]
+                    further = [rung for rung in rungs if rung.key == EXACT_MEAN]
+                    if further:
+                        yield with_mean_partner(arrays), further
 
 
 def ladder_work(parts: Iterable[LadderPart], bench: StudyContext) -> Iterator[PlannedWork]:

@@ -1,4 +1,4 @@
-"""Commands of ``fedsim lab``: bench, datasets, experiment, faults, reproduce, sweep and tradeoff."""
+"""Commands of ``fedsim lab``: bench, datasets, experiment, faults, plan, reproduce, sweep and tradeoff."""
 
 from __future__ import annotations
 
@@ -261,6 +261,9 @@ def reproduce(
         Path | None, typer.Option(metavar="FOLDER", help="First collect the results of such a machine.")
     ] = None,
     workers: Workers = 1,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Train nothing; show the trainings that `fedsim lab plan` stored.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -276,7 +279,9 @@ def reproduce(
     """
     from fedsim_lab.cli.handlers import ReproduceOptions, gather_results, run_reproduce, write_plan
 
-    options = ReproduceOptions(seeds or (1 if fast else 5), fast, check_folder(data, "--data"), studies, out, workers)
+    options = ReproduceOptions(
+        seeds or (1 if fast else 5), fast, check_folder(data, "--data"), studies, out, workers, stored
+    )
     if gather:
         check_folder(gather, "--gather")
         gather_results(gather, options)
@@ -284,6 +289,28 @@ def reproduce(
         write_plan(name, options, plan)
         return
     run_reproduce(name, options, OutputMode(quiet, as_json))
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The plan.")] = Path("experiments/paper/plan.toml"),
+    data: DataFolder = None,
+    hours: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="Start no training after so many hours; 0 only counts.")
+    ] = 0,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of a training.")] = 1,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the trainings behind the paper's tables, the most valuable first, or count those that are stored.
+
+    Every training is a line in results/paper/trainings.jsonl beside the folder of the plan, with its settings, the
+    revision of the code and the time it took. Stop at any time and run the command again to continue.
+
+    fedsim lab plan --hours 8
+    """
+    from fedsim_lab.cli.handlers import run_training_plan
+
+    run_training_plan(file, check_folder(data, "--data"), hours, threads, OutputMode(quiet, as_json))
 
 
 def _axis(option: str, content: str) -> Any:
@@ -373,5 +400,5 @@ app = typer.Typer(
     cls=opt.SectionedGroup,
     help="Work with the paper's datasets, experiments, figures and benchmarks.",
 )
-for command in (datasets, experiment, reproduce, sweep, tradeoff, bench, faults):
+for command in (datasets, experiment, plan, reproduce, sweep, tradeoff, bench, faults):
     app.command()(command)

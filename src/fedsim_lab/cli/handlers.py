@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import torch
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -29,8 +30,10 @@ from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim_lab.reproduce import ALL, PLANNED, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce
 from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_svg
 from fedsim_lab.result_table import ResultSheet, ResultTable
+from fedsim_lab.stored_trainings import StoredTrainings
 from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_plan, train_side_by_side
 from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
+from fedsim_lab.training_plan import TrainingPlan
 from fedsim_lab.worker_pool import collect_results, log_line
 
 TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
@@ -104,6 +107,12 @@ class ReproduceOptions:
     studies: Path
     out: Path
     workers: int = 1
+    stored: bool = False
+
+    @property
+    def stored_trainings(self) -> StoredTrainings | None:
+        """The trainings to show, if nothing is to be trained."""
+        return StoredTrainings(stored_path(self.studies)) if self.stored else None
 
     @property
     def sheets(self) -> Path:
@@ -117,9 +126,11 @@ def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> Non
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
     progress = progress_printer(silent=mode.silent)
     folder = options.out / TRAININGS_FOLDER
-    study = StudyContext(options.data, folder, options.seeds, progress, watch, options.workers)
+    study = StudyContext(
+        options.data, folder, options.seeds, progress, watch, options.workers, options.stored_trainings
+    )
     context = ReproductionContext(options.studies, study, options.fast)
-    if study.workers > 1 and name in PLANNED:
+    if study.workers > 1 and name in PLANNED and not options.stored:
         with report_interrupt():
             report = print_nothing if mode.silent else log_line
             train_side_by_side(context.work(name), ResultStore(study.out), study.workers, report)
@@ -130,6 +141,26 @@ def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> Non
         write_outputs(done, options.sheets)
         written = f"Wrote {options.sheets / one}.html and .json in {format_duration(time.perf_counter() - began)}\n"
         mode.show(done.sheet.as_dict(), partial(print_lines, [*sheet_lines(done.sheet), written]))
+
+
+def stored_path(studies: Path) -> Path:
+    """Return the file of the stored trainings of a folder of studies."""
+    return studies.parent / "results" / studies.name / "trainings.jsonl"
+
+
+def run_training_plan(path: Path, data: Path | None, hours: float, threads: int, mode: OutputMode) -> None:
+    """Run a plan for so many hours, then print how far every step is."""
+    torch.set_num_threads(threads)
+    plan = TrainingPlan(path, data, StoredTrainings(stored_path(path.parent)))
+    if hours:
+        with report_interrupt():
+            trained = plan.run(hours * 3600, print_nothing if mode.silent else log_line)
+        mode.show({"trained": trained}, lambda: typer.echo(f"{trained} trainings stored in {plan.stored.path}"))
+        return
+    steps = list(plan.progress())
+    rows = [(f"{step.stored} of {step.total}", f"{step.hours:.2f}", step.step.title) for step in steps]
+    value = {"steps": [asdict(step) for step in steps]}
+    mode.show(value, lambda: print_table(("stored", "core hours", "step"), rows))
 
 
 def write_plan(name: str, options: ReproduceOptions, folder: Path) -> None:

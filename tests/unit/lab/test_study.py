@@ -192,10 +192,10 @@ def test_every_training_is_told_with_its_dataset_value_and_number(once: Reproduc
 
 
 def test_the_papers_scores_are_those_of_its_split() -> None:
-    part = StudyPart("hdb", ["fedsim"], "rmse", vary="split", values=["random", "group"])
-    (rung,) = part.rungs_at("random")
-    assert study_runner._published_score(part, "random", rung) == (27.13, 0.06)
-    assert study_runner._published_score(part, "group", rung) is None
+    part = StudyPart("hdb", ["fedsim"], "rmse", vary="split", values=["fixed", "random", "group"])
+    (rung,) = part.rungs_at("fixed")
+    assert study_runner._published_score(part, "fixed", rung) == (27.13, 0.06)
+    assert {study_runner._published_score(part, split, rung) for split in ("random", "group")} == {None}
 
 
 def test_delta_keeps_its_trainings_on_the_papers_split_and_its_time(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_delta_keeps_its_trainings_on_the_papers_split_and_its_time(folder: Path
     assert reproduce(folder, "figure-delta", "--fast", "--quiet") == 0
     sheet = json.loads((folder / "out" / "fast" / "figure-delta.json").read_text())
     assert sheet["facts"]["seconds"] > 0
-    assert pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")["split"].to_list() == ["random"] * 2
+    assert pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")["split"].to_list() == ["fixed"] * 2
 
 
 @pytest.mark.parametrize(("option", "name"), [("--out", "figure-k.toml"), ("--out", "figure-k.toml/below")])
