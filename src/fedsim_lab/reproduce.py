@@ -11,6 +11,7 @@ from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim_lab import result_table, study_runner
 from fedsim_lab.analysis_figures import GateInsight, delta_sheet, train_and_explain
 from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, training_sheet
+from fedsim_lab.illustrations import neighbours_sheet, similarity_curves_sheet, tau_epsilon_sheet
 from fedsim_lab.result_table import FastSettings, ResultChart, ResultSheet, ResultTable
 from fedsim_lab.study_config import FastStudy, PaperStudy, read_study
 from fedsim_lab.study_runner import LadderPart, PlannedWork, StudyContext
@@ -97,6 +98,20 @@ def _reproduce_delta(name: str, desk: ReproductionContext) -> Reproduction:
     study = desk.study("table-real")
     sheet, lines = delta_sheet(study, desk.bench)
     return Reproduction(desk.marked(sheet, _fast_settings(study)), lines)
+
+
+def _reproduce_similarities(name: str, desk: ReproductionContext) -> Reproduction:
+    study = desk.study("table-real")
+    sheet = similarity_curves_sheet(study, desk.bench)
+    return Reproduction(desk.marked(sheet, _fast_settings(study)))
+
+
+def _reproduce_tau_epsilon(name: str, desk: ReproductionContext) -> Reproduction:
+    return Reproduction(tau_epsilon_sheet())
+
+
+def _reproduce_neighbours(name: str, desk: ReproductionContext) -> Reproduction:
+    return Reproduction(neighbours_sheet(desk.bench))
 
 
 def _reproduce_insight(name: str, desk: ReproductionContext) -> Reproduction:
@@ -209,5 +224,8 @@ REPRODUCTIONS: dict[str, Callable[[str, ReproductionContext], Reproduction]] = {
     "table-training-time": _reproduce_training_time,
     "table-parameters": _reproduce_parameters,
     "figure-insight": _reproduce_insight,
+    "figure-similarities": _reproduce_similarities,
+    "figure-tau-epsilon": _reproduce_tau_epsilon,
+    "figure-neighbours": _reproduce_neighbours,
     LEADERBOARD: _reproduce_leaderboard,
 }

@@ -241,7 +241,9 @@ def faults(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., leaderboard, or all.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., leaderboard, all or checklist.")
+    ],
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Random seeds. Default: 5, or 1 with --fast.")
     ] = None,
@@ -271,7 +273,7 @@ def reproduce(
 
     Datasets that are missing are named with their source. Results are stored: stop at any time and run the command
     again to continue. The command writes NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per
-    chart; with --fast into the subfolder fast.
+    chart; with --fast into the subfolder fast. NAME checklist prints every item of the paper with its evidence.
 
     To carry out a plan, run python -m fedsim_lab.worker_pool PLAN/plan.json PLAN RESULTS WORKERS SECONDS.
 

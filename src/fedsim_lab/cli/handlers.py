@@ -27,6 +27,7 @@ from fedsim.report.page import write_page
 from fedsim.storage.files import atomic_write, ensure_folder
 from fedsim.training.data import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
+from fedsim_lab.checklist import STATES, checklist_lines, read_checklist
 from fedsim_lab.reproduce import ALL, PLANNED, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce
 from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_svg
 from fedsim_lab.result_table import ResultSheet, ResultTable
@@ -37,6 +38,7 @@ from fedsim_lab.training_plan import TrainingPlan
 from fedsim_lab.worker_pool import collect_results, log_line
 
 TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
+CHECKLIST = "checklist"
 WIDTH = 118
 AXIS_TYPES: dict[str, Callable[[str], Any]] = {
     "k": int,
@@ -122,6 +124,9 @@ class ReproduceOptions:
 
 def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> None:
     """Reproduce one or all tables and figures, write all files and print the results."""
+    if name == CHECKLIST:
+        show_checklist(mode)
+        return
     ensure_folder(options.sheets)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
     progress = progress_printer(silent=mode.silent)
@@ -141,6 +146,14 @@ def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> Non
         write_outputs(done, options.sheets)
         written = f"Wrote {options.sheets / one}.html and .json in {format_duration(time.perf_counter() - began)}\n"
         mode.show(done.sheet.as_dict(), partial(print_lines, [*sheet_lines(done.sheet), written]))
+
+
+def show_checklist(mode: OutputMode) -> None:
+    """Print the items of the paper with their state and evidence."""
+    items = read_checklist()
+    counts = {state: sum(item.state == state for item in items) for state in STATES}
+    value = {"items": [asdict(item) for item in items], "counts": counts}
+    mode.show(value, partial(print_lines, checklist_lines(items)))
 
 
 def stored_path(studies: Path) -> Path:
