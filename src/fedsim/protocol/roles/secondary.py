@@ -150,9 +150,10 @@ def _fits_terms(answer: m.RowOrder, n_records: int, terms: LinkageConfig) -> boo
     return distinct and (terms.dummies > 0 or int(degree[degree > 0].min()) >= terms.min_degree)
 
 
-# What a primary may ask in a job. A question is known by the weights that answer it, its rows, and in training its step
-# (dropout). Asked again it gets the same answer, so that a resumed training asks no new question for the steps that it
-# repeats; whoever changes a single number asks another one. Only the number of different questions is limited.
+# What a primary may ask in a job, in training and after it. A question is known by the weights that answer it, its
+# rows, and in training its step (dropout). Asked again it gets the same answer, so that a resumed training asks no new
+# question for the steps that it repeats; whoever changes a single number asks another one. Only the number of different
+# questions is limited.
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,14 @@ class RequestCounter:
         )
 
     def count(self, peer: m.Party, occasion: str, message: m.Ask | m.Infer) -> None:
-        """Count a question in training; raise ``PeerError`` if it is new and the limit is reached."""
-        step = message.step if isinstance(message, m.Ask) else m.OUTSIDE_TRAINING
-        digest = blake2b(f"{occasion} {step} ".encode() + message.rows.tobytes(), digest_size=16).digest()
+        """Count a question, also after training; raise ``PeerError`` if it is new and the limit is reached.
+
+        New records are limited by their number, so all of them together are one question to given weights.
+        """
         training = isinstance(message, m.Ask)
+        step = message.step if isinstance(message, m.Ask) else m.OUTSIDE_TRAINING
+        rows = b"" if isinstance(message, m.Infer) and len(message.sealed) else message.rows.tobytes()
+        digest = blake2b(f"{occasion} {step} ".encode() + rows, digest_size=16).digest()
         limit = self.limits.steps if training else self.limits.inferences
         what = "training steps" if training else "requests without gradients"
         # Not flushed: a killed process loses none, and a flush would take longer than many a step.
@@ -285,6 +290,7 @@ class SecondaryResponder:
             session.phase = m.Phase.PREDICT
         if message.predicting or self.sealed:
             self._party, self._training = self.load_trained(), False
+            self._in_study, self._counter = False, self.requests
         return m.Ready(self.width, len(self.order))
 
     def _link_blindly(self, session: Session, blind: BlindResponder, message: m.Message) -> m.Message:
@@ -338,11 +344,10 @@ class SecondaryResponder:
         # noise because it has dropout; as one step belongs to given weights, nobody can ask for another sample.
         purpose = b"training" if isinstance(message, m.Ask) else b""
         occasion = cut_layer.weights_occasion(party.model.network.state_dict(), purpose)
-        if self._training:
-            if isinstance(message, m.Infer) and len(rows) > INFERENCE_ROWS:
-                fault = f"{session.peer} requested {len(rows)} rows at once; the limit is {INFERENCE_ROWS}"
-                raise PeerError(fault, code="bad-rows")
-            self._counter.count(session.peer, occasion, message)
+        if isinstance(message, m.Infer) and not len(message.sealed) and len(rows) > INFERENCE_ROWS:
+            fault = f"{session.peer} requested {len(rows)} rows at once; the limit is {INFERENCE_ROWS}"
+            raise PeerError(fault, code="bad-rows")
+        self._counter.count(session.peer, occasion, message)
         selected = torch.from_numpy(rows).to(party.model.device)
         if isinstance(message, m.Ask):
             values, step = party.activations(selected, message.step), message.step

@@ -312,6 +312,65 @@ def test_questions_without_gradients_are_limited_but_the_same_may_be_asked_again
         hear(Infer(rows=NUMBERS, sealed=NO_BYTES))
 
 
+def trains_again_before_every_prediction(hear):
+    """A primary that predicts after every single step of training, with weights of its choice."""
+    saved = {}
+    hear.role.finish = lambda party: saved.update(party.model.network.state_dict())
+    hear.role.load_trained = lambda: restore_secondary("rentals", FEATURES, BELOW, saved)
+
+    def predict_with_other_weights(seed, rows, sealed=NO_BYTES):
+        step = Gradients(0, values=np.random.default_rng(seed).normal(size=(4, 4)).astype(np.float32))
+        hear(Begin(STEPS), Ask(0, rows=NUMBERS), step, Finish(), Meet(True))
+        return hear(Infer(rows=rows, sealed=sealed)).values
+
+    return predict_with_other_weights
+
+
+def test_questions_after_the_end_of_training_count_like_those_in_it(hear):
+    predict, answers = trains_again_before_every_prediction(hear), []
+    with raises(PeerError, "over-limit"):
+        for seed in range(99):
+            answers.append(predict(seed, NUMBERS).tobytes())
+    assert len(set(answers)) == LIMITS.inferences
+    assert predict(0, NUMBERS).tobytes() == answers[0]  # the same may be asked again
+
+
+def test_new_records_are_not_answered_by_any_number_of_weights(hear):
+    predict, answers = trains_again_before_every_prediction(hear), []
+    with raises(PeerError, "over-limit"):
+        for seed in range(99):
+            answers.append(predict(seed, NUMBERS[:1], sealed_links(1)).tobytes())
+    assert len(set(answers)) == LIMITS.inferences
+
+
+def test_predictions_of_other_new_records_by_the_same_weights_cost_new_records_alone(tmp_path):
+    hear = Heard(tmp_path, limits=replace(LIMITS, new_records=99)).meet()
+    for record in range(99):
+        predicted(hear, [0, 1], sealed_links(record))
+    for row in range(8):  # one question was these weights
+        predicted(hear, [row], NO_BYTES)
+    with raises(PeerError, "over-limit"):
+        predicted(hear, [8], NO_BYTES)
+
+
+def test_a_study_gives_no_new_count_to_predictions(hear):
+    hear(Meet(True))
+    for row in range(9):
+        predicted(hear, [row], NO_BYTES)
+    hear(Begin(STEPS, study=True), Meet(True))
+    with raises(PeerError, "over-limit"):
+        predicted(hear, [0, 1], NO_BYTES)
+
+
+@pytest.mark.parametrize("before", [[], [Meet(True)]])
+def test_a_question_without_gradients_has_a_limited_number_of_rows(tmp_path, monkeypatch, before):
+    monkeypatch.setattr("fedsim.protocol.roles.secondary.INFERENCE_ROWS", 3)
+    hear = Heard(tmp_path)
+    hear(Begin(STEPS), *before)
+    with raises(PeerError, "bad-rows"):
+        hear(Infer(rows=NUMBERS, sealed=NO_BYTES))
+
+
 def test_a_study_has_a_count_of_its_own(hear):
     trained(hear, 1.0)
     for seed in range(3):
