@@ -55,6 +55,6 @@ def encodings(job: Job) -> dict[str, object]:
 
 def registers(ours: list[str], theirs: list[str]) -> None:
     """Two tables of the same people, whose columns are called so."""
-    for file, columns in (("patienten.csv", ours), ("kasse.csv", theirs)):
+    for file, columns, amount in (("patienten.csv", ours, "income"), ("kasse.csv", theirs, "premium")):
         named = PEOPLE.rename(dict(zip(PEOPLE.columns, columns, strict=False)))
-        named.with_columns(income=pl.int_range(200) % 90).write_csv(file)
+        named.with_columns((pl.int_range(200) % 90).alias(amount)).write_csv(file)

@@ -95,7 +95,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
     identifiers = {targets.parties[key]: linked.columns_of("primary") for key, linked in links.items()}
     linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
-    label, task, split, warnings = _propose_goal(primary, linking, request)
+    label, task, split, label_notes = _propose_goal(primary, linking, request)
+    warnings = list(label_notes)
     scale = None
     if primary and label and task and task.word == "regression":
         scale = proposal.guess_label_scale(proposal.column_profile(primary, label.word))
@@ -107,7 +108,14 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
             columns = identifiers
         else:
             columns = {targets.parties[key]: links[key].columns_of("secondary")}
-            features = proposal.propose_features(table, list(columns[targets.parties[key]].values()))
+            linked_by = list(columns[targets.parties[key]].values())
+            features = proposal.propose_features(table, linked_by, label=label.word if label else None)
+            warnings += [
+                f"{table.name}: column '{name}' {reason}, so it is not a feature; to use it nevertheless, change "
+                f"features and policy.columns in {targets.file_of(key)}"
+                for name, reason in features.dropped
+                if reason == proposal.LABEL_TWIN_REASON
+            ]
         own[key] = TablePlan(sources[key], separators[key], table.gap_words, columns, features)
     plan = SetupPlan(
         names=dict(targets.parties),

@@ -22,7 +22,7 @@ from pydantic import (
 
 from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
-from fedsim.data.column_names import missing_column_message, missing_identifier_message
+from fedsim.data.column_names import have_same_name, missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.schema import HARDENINGS
@@ -687,6 +687,16 @@ def columns_outside_policy(job: Job, party_file: PartyFile) -> list[str]:
     own = (column for column in (columns.label, columns.split) if column)
     used = [*columns.linking, *(columns.features or ()), *own]
     return [column for column in dict.fromkeys(used) if column not in allowed]
+
+
+def label_among_features(primary: PartyFile, secondary: PartyFile, features: Iterable[str]) -> str | None:
+    """Return the feature of a secondary that has the name of the label, which it may give away; None if there is none.
+
+    A column that the secondary lists under ``features.columns`` is meant. Only those who have both files can compare.
+    """
+    if primary.label is None or secondary.features.columns is not None:
+        return None
+    return next((name for name in features if have_same_name(name, primary.label.column)), None)
 
 
 def _linked_secondaries(job: Job, party_file: PartyFile) -> list[str]:

@@ -88,6 +88,15 @@ def name_words(name: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\W\d_]+|\d+", apart.lower()))
 
 
+def have_same_name(one: str, other: str) -> bool:
+    """Return whether two columns have the same name but for case and punctuation.
+
+    >>> have_same_name("resale_price", "Resale price"), have_same_name("price", "price per m2")
+    (True, False)
+    """
+    return one == other or (name_words(one) == name_words(other) != ())
+
+
 def is_latitude_column(column: str) -> bool:
     """Return whether the column name denotes a latitude."""
     return bool(LATITUDE_WORDS & set(name_words(column)))

@@ -143,6 +143,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         pairs: Sequence[inputs.LinkedColumns] = ()
         if linked:
             pairs = inputs.columns_per_secondary(primary, len(tables), settings.link_on, settings.metric)
+        given, tables = tables, inputs.drop_label(tables, name, pairs)
+        inputs.warn_of_dropped_label(given, tables)
         linking = tuple(inputs.primary_link_columns(settings.link_on))
         rules = FeatureRules(settings.kinds or {}, identifiers=linking)
         withheld = () if settings.use_identifiers else linking

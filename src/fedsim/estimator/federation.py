@@ -168,6 +168,7 @@ class Federation:
     linked: tuple[LinkedTable, ...]
     typical: Mapping[str, Any] | None = None  # what explanations compare with; missing in earlier releases
     trees: EmbeddedTrees | None = None
+    label: str | None = None  # its name, if it has one
 
     def __repr__(self) -> str:
         columns = len(self.preparation.columns)
@@ -244,7 +245,11 @@ def fit_federation(
     trees = _fit_trees(plan, primary, own_data, data, split, result) if plan.settings.stacked and data else None
     names = mean_trigrams(name_trigrams(primary[split.train], trees.texts), trees.texts) if trees else {}
     typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places, names)
-    return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees), links, result
+    return (
+        Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees, labels.name),
+        links,
+        result,
+    )
 
 
 def _fit_trees(
@@ -338,6 +343,7 @@ def save_estimator(path: Path, estimator: Any) -> None:
         "target": target_state(federation.model.target),
         "history": estimator.history_,
         "typical": federation.typical,
+        "label": federation.label,
     }
     trees: dict[str, Tensor] = {}
     if federation.trees is not None:
@@ -373,9 +379,11 @@ def load_estimator(
     if links and len(tables) != len(links):
         message = f"{len(tables)} secondaries, but the model was trained with {len(links)}; give these, in that order"
         raise errors.SettingError(message, code="secondary-count", limit=len(links))
+    rules = [link_rule_from_state(party, state) for party, state in links.items()]
+    tables = inputs.drop_label(tables, facts.get("label"), [rule.pair for rule in rules])
     linked = tuple(
-        LinkedTable(link_rule_from_state(party, state), FeaturePreprocessor.from_json(features[party]), table)
-        for (party, state), table in zip(links.items(), tables, strict=False)
+        LinkedTable(rule, FeaturePreprocessor.from_json(features[rule.pair.party]), table)
+        for rule, table in zip(rules, tables, strict=False)
     )
     parameters = {**facts["parameters"], "device": device}
     parameters["metric"] = parameters["metric"] or [party.rule.pair.metric for party in linked]
@@ -388,7 +396,7 @@ def load_estimator(
     model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
     identifiers, typical = tuple(facts["identifiers"]), facts.get("typical")
     trees = _load_trees(path, facts["trees"], model.config, linked) if "trees" in facts else None
-    estimator.federation_ = Federation(model, preparation, identifiers, linked, typical, trees)
+    estimator.federation_ = Federation(model, preparation, identifiers, linked, typical, trees, facts.get("label"))
     estimator.history_ = facts["history"]
     estimator.n_features_in_ = facts["n_features_in"]
     if facts["feature_names_in"] is not None:

@@ -1,6 +1,7 @@
 """Check what users pass to an estimator: tables, labels, parameters and the columns that link each secondary."""
 
 import operator
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -14,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from fedsim.data.column_names import have_same_name
 from fedsim.data.profile import guess_metrics
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
@@ -285,6 +287,27 @@ def secondary_tables(secondaries: Any) -> list[pl.DataFrame]:
         message = f"secondaries is a {type(secondaries).__name__}; give a list of tables, even for a single one"
         raise SettingError(message, code="not-a-list")
     return [to_polars(table, party=secondary_name(place)) for place, table in enumerate(secondaries)]
+
+
+def drop_label(
+    secondaries: Sequence[pl.DataFrame], label: str | None, pairs: Sequence[LinkedColumns]
+) -> list[pl.DataFrame]:
+    """Return the secondaries' tables without columns that have the name of the label, unless they link."""
+    linking = [pair.theirs for pair in pairs] or [()] * len(secondaries)
+    twins = [
+        [name for name in table.columns if label and have_same_name(name, label) and name not in identifiers]
+        for table, identifiers in zip(secondaries, linking, strict=False)
+    ]
+    return [table.drop(names) for table, names in zip(secondaries, twins, strict=False)]
+
+
+def warn_of_dropped_label(before: Sequence[pl.DataFrame], after: Sequence[pl.DataFrame]) -> None:
+    """Warn about the columns that :func:`drop_label` dropped."""
+    for place, (whole, rest) in enumerate(zip(before, after, strict=True)):
+        for name in whole.columns:
+            if name not in rest.columns:
+                what = f"column '{name}' of {secondary_name(place)} has the name of the label, which it may give away"
+                warnings.warn(f"{what}, so it is not a feature; rename it if it is meant", UserWarning, stacklevel=3)
 
 
 def secondary_name(place: int) -> str:

@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -650,6 +650,7 @@ def check_job(
     if job and len(members) > 1:
         checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
         together = [*run_checks(checks, (job, members)), *check_aligned(job, n_records)]
+        together += _check_label_elsewhere(members, columns)
         sections.append(CheckSection("together", tuple(together)))
     # The size of a table that should be here but cannot be read is not worth guessing.
     return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
@@ -668,6 +669,21 @@ def check_aligned(job: Job, n_records: dict[str, int]) -> Iterator[CheckFinding]
             yield failure("aligned", result, fix, code="aligned-sizes")
         else:
             yield info("aligned", f"{name} and {leader} have the same number of records; nothing checks their order")
+
+
+def _check_label_elsewhere(
+    files: Sequence[PartyFile], columns: Mapping[str, party_file.PartyColumns]
+) -> Iterator[CheckFinding]:
+    """Warn if a column of a secondary has the name of the label; only those who have both files can see it."""
+    primary = next((own for own in files if own.role is Role.PRIMARY), None)
+    for own in files:
+        features = columns[own.name].features if own.name in columns else None
+        if primary is None or own is primary:
+            continue
+        if twin := party_file.label_among_features(primary, own, features or ()):
+            message = f"feature '{twin}' of {own.party} has the name of the label, which it may give away"
+            fix = f"drop it in {own.path}: [features] drop; if it is meant, list it in features.columns"
+            yield warning("label", message, fix, code="label-in-secondary")
 
 
 def _check_party(

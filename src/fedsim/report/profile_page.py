@@ -137,10 +137,7 @@ def summarise_profiles(
         if goal:
             warnings += proposal.check_label_choice(primary, goal.word, own)
             task = proposal.guess_task(proposal.column_profile(primary, goal.word))
-    columns = {
-        table.name: tuple(_summarise_columns(table, taken[role], goal if role == "primary" else None, role))
-        for role, table in tables.sides
-    }
+    columns = {table.name: tuple(_summarise_columns(table, taken[role], goal, role)) for role, table in tables.sides}
     head, overlap = _compare_identifiers(tables, linked) if linked else ((), ())
     rows = {table.name: table.rows for _, table in tables.sides}
     return ProfileSummary(columns, rows, linked, overlap, head, goal, task, split, tuple(warnings))
@@ -149,10 +146,10 @@ def summarise_profiles(
 def _summarise_columns(
     table: TableProfile, identifiers: Mapping[str, str], label: Guess | None, role: str
 ) -> Iterator[ColumnSummary]:
-    linking, target = list(identifiers.values()), [label.word] if label else []
+    linking, target = list(identifiers.values()), [label.word] if label and role == "primary" else []
     also = linking if role == "primary" else []  # as in `fedsim init`
     try:
-        features = proposal.propose_features(table, [*linking, *target], also)
+        features = proposal.propose_features(table, [*linking, *target], also, label.word if label else None)
     except InputError:  # no column is left
         features = proposal.FeatureProposal((), (), {}, frozenset())
     dropped = dict(features.dropped)

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsim.config import Job, PartyFile
+from fedsim.config.party_file import label_among_features
 from fedsim.errors import PeerError, SettingError
 from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
+from fedsim.runs.approval import find_approval
 from fedsim.runs.run_folder import TRAINED_MODEL, publish_progress, run_path
 from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions
@@ -49,6 +51,7 @@ def run_local(
         folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)
         log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
         return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
+    _warn_of_label_among_features(job, files)
     transport = transport or InProcessTransport()
     # Set when a party ends: in Python 3.11 an interrupted Thread.join takes a running thread for one that has ended.
     changed = threading.Event()
@@ -73,6 +76,17 @@ def run_local(
         raise next((error for error in errors if not isinstance(error, PeerError)), errors[0])
     outcome = next(thread.outcome for thread in threads if thread.outcome)
     return LocalRun(outcome, merge_ledgers(thread.ledger for thread in threads))
+
+
+def _warn_of_label_among_features(job: Job, files: Sequence[PartyFile]) -> None:
+    """Warn if an approved column of a secondary has the name of the label; only here both names are known."""
+    primary_file = next(file for file in files if file.role is Role.PRIMARY)
+    for file in files:
+        approved = find_approval(job, file) if file.role is Role.SECONDARY else None
+        features = approved.columns.get("features") if approved else None
+        if twin := label_among_features(primary_file, file, map(str, features or ())):
+            message = "feature '%s' of %s has the name of the label, which it may give away; drop it, or list it in %s"
+            log.warning(message, twin, file.party, "features.columns if it is meant")
 
 
 class _PartyThread(threading.Thread):

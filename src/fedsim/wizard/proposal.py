@@ -626,7 +626,12 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
     return Guess("group", f"{100 * share:.0f} % of the records share identifiers with others; or random")
 
 
-def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:
+LABEL_TWIN_REASON = "has the name of the label, which it may give away"
+
+
+def propose_features(
+    table: TableProfile, taken: Sequence[str], also: Sequence[str] = (), label: str | None = None
+) -> FeatureProposal:
     """Propose the feature columns.
 
     Columns that carry no information or that identify persons are left out.
@@ -639,9 +644,13 @@ def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[s
         Columns that are not proposed, such as identifiers and the label.
     also
         Identifiers that are proposed as well if they are numbers or dates.
+    label
+        The name of another party's label; a column of that name is left out.
     """
     profiles = [column for column in table.columns.values() if column.name not in taken]
     reasons = {column.name: _uninformative_reason(column) or identifying_reason(column) for column in profiles}
+    twins = [name for name in reasons if label and column_names.have_same_name(name, label)]
+    reasons |= dict.fromkeys(twins, LABEL_TWIN_REASON)
     dropped = tuple((name, reason) for name, reason in reasons.items() if reason)
     features = [column for column in profiles if not reasons[column.name]]
     linking = [

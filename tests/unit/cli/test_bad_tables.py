@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def test_a_class_with_a_single_record_is_told_by_the_check_and_by_the_training()
     for file in FILES:
         CliRunner().invoke(app, ["approve", "job.toml", file, "--yes"])
     assert train().code == "single-record-class"
+
+
+def test_the_labels_column_in_a_secondary_is_told_by_the_check_and_by_the_training():
+    pl.read_csv("rentals.csv").rename({"rent": "price"}).write_csv("rentals.csv")
+    change(Path("rentals.toml"), '"rent"', '"price"')
+    change(Path("job.toml"), "epochs = 8", "epochs = 1")
+    check = CliRunner().invoke(app, ["check", "job.toml", *FILES, "--quiet", "--json"])
+    found = [finding for section in json.loads(check.stdout)["sections"] for finding in section["findings"]]
+    assert [finding["level"] for finding in found if finding["code"] == "label-in-secondary"] == ["warning"]
+    for file in FILES:
+        CliRunner().invoke(app, ["approve", "job.toml", file, "--yes"])
+    trained = CliRunner().invoke(app, ["train", "job.toml", *FILES])
+    assert trained.exit_code == 0
+    assert "'price'" in trained.stderr
 
 
 def test_a_table_that_is_gone_is_told():

@@ -130,6 +130,16 @@ def test_one_table_alone_leaves_marks_to_fill_in(role, file):
     assert not Path("notary.toml").exists()
 
 
+def test_the_labels_column_in_a_secondary_is_no_feature_unless_its_owner_says_so():
+    TOWN.rentals.rename({"rent": "Price"}).write_csv("rentals.csv")
+    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert said["features"]["secondary"] == ["rooms", "rating"]
+    assert any("rentals.csv" in warning and "'Price'" in warning for warning in said["warnings"])
+    rentals = read_party_file(Path("rentals.toml"))
+    assert rentals.features.drop == ("Price",)
+    assert "Price" not in (rentals.policy.columns or ())
+
+
 @pytest.mark.parametrize("column", ["age", "price"])
 def test_a_number_that_cannot_be_meant_is_refused(column):
     absurd = pl.Series(column, TOWN.flats[column], pl.Float64).scatter(4, 1e308)

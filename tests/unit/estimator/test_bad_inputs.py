@@ -128,6 +128,18 @@ def test_a_missing_or_infinite_label_names_its_row(town, flats, price, label):
         quick(town).fit(flats, bad)
 
 
+def test_the_labels_column_in_a_secondary_is_no_feature(town, flats, price, tmp_path):
+    twin = town.rentals.with_columns(price=town.rentals["rent"] * 2)
+    labels = pl.Series("price", price)
+    with pytest.warns(UserWarning, match="'price' of secondary-1"):
+        model = quick(town, secondaries=[twin]).fit(flats, labels)
+    same = quick(town).fit(flats, labels)
+    np.testing.assert_array_equal(model.predict(flats), same.predict(flats))
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", [twin])
+    np.testing.assert_array_equal(model.predict(flats), loaded.predict(flats))
+
+
 def test_a_label_that_cannot_be_meant_is_refused(town, flats, price):
     with raises(InputError, "label-too-large"):
         quick(town).fit(flats, [*price[:9], 1e100, *price[10:]])

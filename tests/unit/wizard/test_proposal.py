@@ -66,7 +66,7 @@ def test_the_quality_of_the_linkage_is_measured():
 def test_ranges_beside_names_hold_all_values_and_show_none():
     tables = PEOPLE.select("last_name", staff=pl.int_range(200) * 1.5 + 40.25, income=pl.int_range(200) % 90)
     tables.write_csv("patienten.csv")
-    tables.write_csv("kasse.csv")
+    tables.rename({"income": "premium"}).write_csv("kasse.csv")
     fedsim("init", *REGISTERS, "--on", "last_name,staff", "--label", "income", "--yes")
     staff = encodings(read_job(Path("job.toml")))["staff"]
     assert isinstance(staff, NumericFilter)
@@ -79,7 +79,7 @@ def test_places_beside_names_have_thresholds_of_equal_metres():
     north = pl.int_range(200) / 100
     tables = PEOPLE.select("last_name", lat=60 + north, lon=10 + north / 4, income=pl.int_range(200) % 90)
     tables.write_csv("patienten.csv")
-    tables.write_csv("kasse.csv")
+    tables.rename({"income": "premium"}).write_csv("kasse.csv")
     fedsim("init", *REGISTERS, "--on", "last_name,lat,lon", "--label", "income", "--yes")
     found = encodings(read_job(Path("job.toml")))
     assert found["lon"].threshold == pytest.approx(found["lat"].threshold / math.cos(math.radians(61)), rel=0.02)
@@ -139,7 +139,7 @@ def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, th
     registers(ours, theirs)
     said = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
     assert [(pair["primary"], pair["secondary"]) for pair in said["link_by"]] == list(zip(ours, theirs, strict=True))
-    assert said["features"] == {"primary": ["visits"], "secondary": ["visits", "income"]}
+    assert said["features"] == {"primary": ["visits"], "secondary": ["visits", "premium"]}
     assert said["warnings"] == []
 
 
