@@ -1,7 +1,7 @@
 """HTTP service of the primary: /predict, /health and a page that shows how to call them.
 
-Host name, token and size of a request are checked before its body is read. Without the token, nobody learns a column or
-which parties are online.
+Host name, token and size of a request are checked before its body is read, the number of its keys before it is parsed.
+Without the token, nobody learns a column or which parties are online.
 """
 
 import asyncio
@@ -12,16 +12,18 @@ from contextlib import nullcontext
 from importlib.resources import files
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedsim.errors import AwayError, FedSimError, InputError, PeerError
 from fedsim.protocol.connection_guard import ConnectionGuard
+from fedsim.protocol.messages import replace_unprintable
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.runtime.telemetry import PartyTelemetry
@@ -29,6 +31,8 @@ from fedsim.types import Explanation
 from fedsim.version import VERSION
 
 MAX_RECORDS = 1000
+MAX_OTHER_KEYS = 100  # of a record, besides the columns of the job; they are ignored
+MAX_FAULTS, MAX_NAME = 20, 100  # in the answer to an invalid request: faults, and characters of a client's key
 MAX_BODY_BYTES = 8 << 20
 BODY_SECONDS = 20.0  # for a client to send its body
 MAX_WHOLE = 1 << 63  # larger whole numbers fit no column
@@ -53,7 +57,8 @@ class PredictionRequest(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid")
-    records: Annotated[list[dict[str, JsonCell]], Field(min_length=1, max_length=MAX_RECORDS)]
+    # One invalid record ends validation: a list of all faults can be a hundred times as large as the request.
+    records: Annotated[list[dict[str, JsonCell]], FailFast(), Field(min_length=1, max_length=MAX_RECORDS)]
     explain: bool = False
 
 
@@ -109,8 +114,10 @@ def create_app(
     title, own = f"FedSim: {predictor.context.job.name}", predictor.context.party_file
     # Its own pages for /docs and /redoc load remote scripts.
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-    telemetry = predictor.context.telemetry
-    app.add_middleware(RequestGate, token=token, hosts=frozenset(hosts), guard=guard, telemetry=telemetry)
+    telemetry, most_keys = predictor.context.telemetry, len(predictor.columns) + MAX_OTHER_KEYS
+    app.add_middleware(
+        RequestGate, token=token, hosts=frozenset(hosts), guard=guard, most_keys=most_keys, telemetry=telemetry
+    )
 
     @app.post("/predict")
     def predict(request: PredictionRequest) -> PredictionResponse:
@@ -167,7 +174,7 @@ def _prediction_response(found: Predictions) -> PredictionResponse:
 
 
 class RequestGate:
-    """Checks host, token and size of every request before its body is read, and limits the time to send it."""
+    """Checks host, token and size of every request before its body is parsed, and limits the time to send it."""
 
     def __init__(
         self,
@@ -175,10 +182,11 @@ class RequestGate:
         token: str,
         hosts: frozenset[str],
         guard: ConnectionGuard | None,
+        most_keys: int,
         telemetry: PartyTelemetry | None = None,
     ) -> None:
         self._app, self._secret, self._hosts, self._guard = app, f"Bearer {token}".encode(), hosts, guard
-        self._telemetry = telemetry
+        self._most_keys, self._telemetry = most_keys, telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # the start and end of the server
@@ -217,6 +225,8 @@ class RequestGate:
                 receive = _replay(body, receive)
                 if body is None:
                     refusal = 413, f"the body may have up to {MAX_BODY_BYTES} bytes; send fewer records"
+                elif fault := _size_fault(body, self._most_keys):
+                    refusal = 413, fault
         if refusal:
             status, detail = refusal
             scope["state"]["code"] = f"http-{status}"
@@ -250,6 +260,30 @@ async def _read_body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
+def _size_fault(body: bytes, most_keys: int) -> str:
+    """Return what a JSON body has too much of, or an empty text.
+
+    Its brackets and separators outside strings are counted, because parsing a byte can take a hundred bytes of memory.
+
+    >>> _size_fault(b'{"records": [{"a{": 1, "b": "{:"}]}', 2), _size_fault(b'{"records": [{"a": 1, "a": 2}]}', 1)
+    ('', 'a record may have up to 1 keys; send only the columns of the job')
+    """
+    if b"\0" in body:  # UTF-16 or UTF-32, which the parser would accept
+        return "the body must be JSON in UTF-8"
+    text = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    marks = text[~np.logical_xor.accumulate(text == ord('"'))].tobytes().translate(None, _NO_MARKS)
+    if marks.count(b"{") + marks.count(b"[") > MAX_RECORDS + 2:  # the request and its list
+        return f"a request may have up to {MAX_RECORDS} records, and no lists or objects in them; send fewer records"
+    if max(record.count(b":") for record in marks.split(b"{")) > most_keys:
+        return f"a record may have up to {most_keys} keys; send only the columns of the job"
+    if marks.count(b",") > MAX_RECORDS * (most_keys + 1):
+        return "a list in the request is too long; send a list of records"
+    return ""
+
+
+_NO_MARKS = bytes(set(range(256)) - set(b"{[:,"))
+
+
 def _replay(body: bytes | None, receive: Receive) -> Receive:
     """Return a channel that delivers a body that was read already, then what follows it."""
     messages: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
@@ -265,14 +299,23 @@ def _to_series(values: list[JsonCell]) -> pl.Series:
     numeric = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
     if numeric:
         return pl.Series(values, dtype=pl.Float64)
-    return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+    try:
+        return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+    except UnicodeEncodeError:  # half of a character of JSON, such as "\ud800"
+        raise InputError("a text in the records is not valid Unicode; send UTF-8", code="not-unicode") from None
 
 
 async def _validation_response(request: Request, error: Exception) -> JSONResponse:
     """Say what is wrong where, without the value: JSON has no way to write all of them."""
-    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    faults = error.errors()[:MAX_FAULTS] if isinstance(error, RequestValidationError) else []
     request.state.code = "invalid-request"
-    return JSONResponse({"detail": [{key: fault[key] for key in ("loc", "msg", "type")} for fault in faults]}, 422)
+    shown = [{"loc": [*map(_shorten, each["loc"])], "msg": each["msg"], "type": each["type"]} for each in faults]
+    return JSONResponse({"detail": shown}, 422)
+
+
+def _shorten(part: str | int) -> str | int:
+    """Return a place in a request as the answer names it; a key is a client's text."""
+    return replace_unprintable(part[:MAX_NAME]) if isinstance(part, str) else part
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:

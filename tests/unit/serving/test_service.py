@@ -6,6 +6,7 @@ import resource
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from session_fixtures import until
 
 TOKEN = "a-token-of-24-characters"  # noqa: S105
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -246,20 +248,72 @@ def test_a_body_that_is_too_long_is_refused_whether_or_not_it_says_so(monkeypatc
     assert client.post("/predict", content=b"{}", headers={"Content-Length": "9" * 40}).status_code == 413
 
 
-NUMBERS = ["1" + "0" * 400, "-9223372036854775809", "1e400", "NaN", "-Infinity", "1" * 5000, "[]", '{"a": 1}']
+MANY_KEYS = b",".join(b'"%x":[]' % key for key in range(600_000))
+ESCAPED = b'"\\\\\\"":1,' + MANY_KEYS  # a key that ends with a quote
+BOMBS = {
+    "keys": b'{"records":[{%s}]}' % MANY_KEYS,
+    "keys after an escaped quote": b'{"records":[{%s}]}' % ESCAPED,
+    "the same key": b'{"records":[{%s}]}' % b",".join([b'"a":1'] * 600_000),
+    "keys in UTF-16": b'{"records":[{%s}]}'.decode().replace("%s", MANY_KEYS.decode()).encode("utf-16"),
+    "keys of the request": b"{%s}" % MANY_KEYS,
+    "records": b'{"records":[%s]}' % b",".join([b"{}"] * 600_000),
+    "numbers": b'{"records":[%s]}' % b",".join([b"1.5"] * 600_000),
+    "faults": b'{"records":[%s]}' % b",".join([b"{%s}" % b",".join(b'"%x":1e999' % n for n in range(100))] * 600),
+    "a long key": b'{"records":[{"%s":[]}]}' % (b"x" * (7 << 20)),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_request_cannot_take_a_hundred_megabytes_nor_a_long_answer(bomb: str) -> None:
+    client = client_of(Stub(), **AUTHORISED, **JSON)
+    tracemalloc.start()
+    reply = client.post("/predict", content=BOMBS[bomb])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert reply.status_code in (413, 422)
+    assert len(reply.content) < 10_000
+    assert peak < 100 << 20
+
+
+def test_only_the_first_faults_of_one_record_are_returned() -> None:
+    record = {f"column{number}": {} for number in range(3)}
+    faults = client_of(Stub()).post("/predict", json={"records": [{"salary": 1}, record, record]}).json()["detail"]
+    assert len(faults) <= service.MAX_FAULTS
+    assert {fault["loc"][2] for fault in faults} == {1}
+
+
+def test_as_many_keys_as_the_limit_allows_are_read() -> None:
+    record = {"salary": 1, 'a "{[:," name\\': "with, {marks: [in it]}"}
+    record |= {f"column{number}": "x" for number in range(service.MAX_OTHER_KEYS - 1)}
+    client = client_of(Stub())
+    assert ask(client, [record] * service.MAX_RECORDS)[0] == 200
+    assert ask(client, [record | {"more": 1}])[0] == 413
+
+
+NUMBERS = ["1" + "0" * 400, "1e400", "NaN", "-Infinity", "1" * 5000, "[]", '{"a": 1}']
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_number_that_no_column_holds_is_the_clients_fault(number: str) -> None:
     client = client_of(Stub())
-    reply = client.post("/predict", content=f'{{"records": [{{"salary": {number}}}]}}')
+    reply = client.post("/predict", content=f'{{"records": [{{"salary": {number}}}]}}', headers=JSON)
     assert reply.status_code in (400, 422)
     assert number not in reply.text
 
 
-@pytest.mark.parametrize("body", [b"", b"[" * 10**5, b"\xff\xfe", b'{"records": [{"salary": "\\ud800"}]}', b"null"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[" * 10**5,
+        b"\xff\xfe",
+        b'{"records": [{"salary": "\\ud800"}]}',
+        b"null",
+        b'{"records": [{"\\ud800": []}]}',
+    ],
+)
 def test_a_body_that_makes_no_sense_is_the_clients_fault(body: bytes) -> None:
-    assert client_of(Stub()).post("/predict", content=body).status_code in (400, 422)
+    assert client_of(Stub()).post("/predict", content=body, headers=JSON).status_code in (400, 413, 422)
 
 
 @contextmanager
