@@ -337,7 +337,9 @@ def relay(
     key: Annotated[
         Path | None, option("FILE", "Key of the certificate. Default: the .key file beside the certificate.")
     ] = None,
-    revoked: Annotated[Path | None, option("FILE", "The authority's list of revoked certificates.")] = None,
+    revoked: Annotated[
+        list[Path] | None, option("FILE", "An authority's list of revoked certificates; repeat for each.")
+    ] = None,
     metrics: Annotated[
         str | None, option("ADDRESS", "Host and port where Prometheus reads metrics, such as 127.0.0.1:9464.")
     ] = None,
@@ -355,7 +357,7 @@ def relay(
     """
     from fedsim.cli.party import run_relay
 
-    run_relay(ca, certificate, key, revoked, listen, OutputMode(quiet, as_json, verbose), metrics=metrics)
+    run_relay(ca, certificate, key, revoked or [], listen, OutputMode(quiet, as_json, verbose), metrics=metrics)
 
 
 def train(

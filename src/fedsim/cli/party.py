@@ -97,7 +97,7 @@ def run_relay(
     authorities: list[Path],
     certificate: Path,
     key: Path | None,
-    revoked: Path | None,
+    revoked: list[Path],
     address: str,
     mode: OutputMode,
     *,

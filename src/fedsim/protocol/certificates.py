@@ -35,6 +35,7 @@ _SKEW = timedelta(minutes=5)  # clocks differ a little: a new certificate must b
 _MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a large table or a device
 _MAX_DAYS = 20 * 365
 _URI = re.compile(r"fedsim://([a-z]+)/(.+)")
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
 
 NEW_AUTHORITY_HINT = "create a new one with `fedsim certs` in another folder, or correct the clock"
 
@@ -386,7 +387,8 @@ def revoke_certificates(folder: Path, paths: Sequence[Path], now: datetime) -> P
     authority, path = Authority.read(folder), revocation_file(folder)
     revoked = {}
     if os.path.lexists(path):
-        revoked = {each.serial_number: each.revocation_date_utc for each in _read_list(path, [authority.certificate])}
+        lists = read_revocation_lists(path, [authority.certificate])
+        revoked = {each.serial_number: each.revocation_date_utc for each in lists[0]}
     for each in paths:
         certificate = read_certificates(each)[0]
         if not issued_by(certificate, authority.certificate):
@@ -406,26 +408,41 @@ def revoke_certificates(folder: Path, paths: Sequence[Path], now: datetime) -> P
     return path
 
 
-def is_revoked(pem: bytes, path: Path, authorities: bytes) -> bool:
-    """Return whether a certificate is on a list, which one of these authorities must have signed.
+def is_revoked(pem: bytes, paths: Sequence[Path], authorities: bytes) -> bool:
+    """Return whether the authority that issued a certificate has it on its list, in one of these files.
 
-    The file is read anew every time, so that a certificate can be revoked while a job runs.
+    The files are read anew every time, so that a certificate can be revoked while a job runs. One that is invalid is
+    an error for certificates whose authority has no list in another one.
     """
-    issuers = x509.load_pem_x509_certificates(authorities)
-    serial = x509.load_pem_x509_certificate(pem).serial_number
-    return any(each.serial_number == serial for each in _read_list(path, issuers))
+    known, certificate = x509.load_pem_x509_certificates(authorities), x509.load_pem_x509_certificate(pem)
+    issuers = [each for each in known if issued_by(certificate, each)]
+    lists: list[x509.CertificateRevocationList] = []
+    fault: FileError | None = None
+    for path in paths:
+        try:
+            lists += [each for each in read_revocation_lists(path, known) if any(_signed(each, one) for one in issuers)]
+        except FileError as error:
+            fault = error
+    if fault and not lists:
+        raise fault
+    return any(each.get_revoked_certificate_by_serial_number(certificate.serial_number) for each in lists)
 
 
-def _read_list(path: Path, issuers: Sequence[x509.Certificate]) -> list[x509.RevokedCertificate]:
+def read_revocation_lists(path: Path, authorities: Sequence[x509.Certificate]) -> list[x509.CertificateRevocationList]:
+    """Read a file of one or several lists of revoked certificates, each of which one of the authorities has signed."""
     try:
-        found = x509.load_pem_x509_crl(_read(path))
-        signed = any(found.is_signature_valid(key) for key in (each.public_key() for each in issuers))  # type: ignore[arg-type]
-        if signed:
-            return list(found)
-    except (*PARSE_ERRORS, exceptions.InvalidSignature):
+        lists = [x509.load_pem_x509_crl(each) for each in _LIST.findall(_read(path))]
+        if lists and all(any(_signed(each, one) for one in authorities) for each in lists):
+            return lists
+    except PARSE_ERRORS:
         pass
     fault = f"{path} is not a list of revoked certificates that our authority signed"
     raise FileError(f"{fault}; get the list from the authority", code="bad-revocation-list")
+
+
+def _signed(listed: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    key = authority.public_key()
+    return listed.issuer == authority.subject and listed.is_signature_valid(key)  # type: ignore[arg-type]
 
 
 def _make_folder(folder: Path) -> None:

@@ -50,7 +50,7 @@ _PROXY = re.compile(r"(http|socks5)://([^/@]+:[0-9]{1,5})/?")
 RELAY_ERRORS = {
     "not-registered": ("{peer} is not connected to the relay {relay}; start it", False),
     "name-taken": ("another process is registered as this party at the relay {relay}; stop one of them", False),
-    "too-many": ("the relay {relay} accepts no more connections from this party", False),
+    "too-many": ("the relay {relay} accepts no more connections from this party or its authority", False),
     "revoked": ("the relay {relay} refuses our certificate: it was revoked", True),
     "bad-request": ("the relay {relay} did not understand the request; install the same release everywhere", True),
 }

@@ -5,7 +5,9 @@ the same authority. It sees who calls whom, when, and how many bytes pass; the b
 :mod:`fedsim.protocol.outbound` has the other end of the protocol.
 
 One thread; every connection that has not proved who it is counts against limits per address and in total, and the
-oldest of them make room. Data are passed on in pieces: while one side does not read, nothing is read from the other.
+oldest of them make room. Places of those that have are divided equally among the authorities, so that the parties of
+one cannot keep out those of another. Data are passed on in pieces: while one side does not read, nothing is read from
+the other.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ from cryptography import x509
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol import certificates as certs, outbound
 from fedsim.protocol.connection_guard import connection_limit
-from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.protocol.tls import Credentials, server_context, split_address
 
 log = logging.getLogger("fedsim.relay")
 
-REFUSAL_LOG_SECONDS = 60.0  # per address: anybody can be refused as often as they like
-MAX_REFUSED_ADDRESSES = 64  # that are logged in that time
+REFUSAL_LOG_SECONDS = 60.0  # per address or party: anybody can be refused as often as they like
+MAX_REFUSED = 64  # addresses and parties that are logged in that time
 ADMISSION_SECONDS = 10.0  # to prove who one is
 TICKET_SECONDS = 10.0  # for both ends to show their tickets
 IDLE_SECONDS = 120.0  # gRPC sends a ping every ten seconds
@@ -59,8 +61,8 @@ _REFUSED = b"HTTP/1.1 404 no such ticket\r\n\r\n"
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection
 
 
-def read_relay(authorities: list[Path], certificate: Path, key: Path, revocations: Path | None = None) -> Relay:
-    """Read the certificate of a relay and the authorities of the parties that it serves.
+def read_relay(authorities: Sequence[Path], certificate: Path, key: Path, revocations: Sequence[Path] = ()) -> Relay:
+    """Read the certificate of a relay, the authorities of the parties that it serves, and their revocation lists.
 
     The certificate may come from an authority of its own: then its clients name that authority.
     """
@@ -79,8 +81,10 @@ def read_relay(authorities: list[Path], certificate: Path, key: Path, revocation
         raise FileError(fault, code="wrong-key")
     if fault := certs.date_fault(own, datetime.now(UTC)):
         raise FileError(f"{certificate} {fault}; renew it with `fedsim certs --renew`", code="certificate-out-of-date")
+    for path in revocations:
+        certs.read_revocation_lists(path, issuers)
     pem = b"".join(map(certs.certificate_pem, issuers))
-    return Relay(Credentials(pem, certs.certificate_pem(own), certs.key_pem(private), revocations), groups)
+    return Relay(Credentials(pem, certs.certificate_pem(own), certs.key_pem(private), tuple(revocations)), groups)
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,14 @@ class Relay:
     def __init__(self, credentials: Credentials, groups: Sequence[Sequence[x509.Certificate]]) -> None:
         self.credentials, self._tls, self._groups = credentials, server_context(credentials), groups
         self._quarter = connection_limit(MAX_CONNECTIONS, DESCRIPTOR_SHARE) // 4
+        self._share = max(1, self._quarter // len(groups))  # of requests and registrations, and of pairs, per group
         self._tasks: dict[asyncio.Task[None], socket.socket | None] = {}  # with their connections before they begin
         self._unproved: dict[asyncio.Task[None], str] = {}  # the oldest first, with their addresses
         self._controls: Counter[_Caller] = Counter()
         self._registered: dict[tuple[_Caller, str], _Registration] = {}
         self._pairings: dict[str, _Pairing] = {}  # by ticket
         self._pairs: dict[_Pair, _Caller] = {}
-        self._refusals: dict[str, float] = {}  # when an address was last logged
+        self._refusals: dict[str, float] = {}  # when an address or a party was last logged
         self._joined = self._passed = 0  # pairs so far, and the bytes of those that have ended
 
     def figures(self) -> dict[str, int]:
@@ -190,7 +195,7 @@ class Relay:
     async def _admit(self, link: socket.socket) -> None:
         """Find out what a new connection is: TLS with a request, or a ticket."""
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        self._tasks[task] = None
+        self._tasks[task], address = None, self._unproved.get(task, "an unknown address")
         link.setblocking(False)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(ADMISSION_SECONDS) as limit:
@@ -206,7 +211,8 @@ class Relay:
                         lambda: protocol, link, ssl=self._tls, ssl_shutdown_timeout=CLOSING_SECONDS
                     )
                 except ssl.SSLError as error:
-                    self._log_refusal(self._unproved.get(task, "an unknown address"), error)
+                    reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
+                    self._log_refusal(address, f"{reason}; its authority may be missing in --ca")
                     link.close()
                     raise
                 except BaseException:
@@ -216,22 +222,21 @@ class Relay:
                 try:
                     await self._serve_control(reader, writer, limit)
                 except FedSimError as error:  # its certificate names no party, or the list of revoked ones is invalid
-                    log.warning("dropped a connection: %s", error)
+                    self._log_refusal(address, str(error))
                     transport.abort()
                 except (ValueError, RuntimeError):  # a line is too long, or the time was over in this moment
                     transport.abort()
                 finally:
                     writer.close()
 
-    def _log_refusal(self, address: str, error: ssl.SSLError) -> None:
-        """Log that a caller could not prove who it is, so that the operator sees a party of a missing authority."""
+    def _log_refusal(self, caller: str, reason: str) -> None:
+        """Log that an address or a party is refused and why, so that the operator can help it."""
         now = time.monotonic()
         self._refusals = {one: at for one, at in self._refusals.items() if now - at < REFUSAL_LOG_SECONDS}
-        if address in self._refusals or len(self._refusals) >= MAX_REFUSED_ADDRESSES:
+        if caller in self._refusals or len(self._refusals) >= MAX_REFUSED:
             return
-        self._refusals[address] = now
-        reason = getattr(error, "verify_message", None) or error.reason or "TLS failed"
-        log.warning("refused a connection from %s: %s; its authority may be missing in --ca", address, reason)
+        self._refusals[caller] = now
+        log.warning("refused a connection from %s: %s", caller, reason)
 
     # Requests, on connections with mutual TLS
 
@@ -247,9 +252,9 @@ class Relay:
         self._unproved.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         if self.credentials.refuses(pem):
             _answer(writer, f"{outbound.ERROR} revoked")
-            log.warning("refused %s: its certificate was revoked", caller.party)
+            self._log_refusal(str(caller.party), "its certificate was revoked")
             return
-        if self._controls[caller] >= MAX_PER_PARTY or self._controls.total() >= self._quarter:
+        if self._is_full(caller, list(self._controls.elements())):
             _answer(writer, f"{outbound.ERROR} too-many")
             return
         self._controls[caller] += 1
@@ -259,7 +264,7 @@ class Relay:
                     await self._register(caller, label, reader, writer)
                 case [outbound.PING]:
                     _answer(writer, outbound.PONG)
-                case [outbound.CALL, role, name, label] if role in tuple(Role):
+                case [outbound.CALL, role, name, label] if role in tuple(Role) and PARTY_NAME.fullmatch(name):
                     _answer(writer, self._call(caller, Party(Role(role), name), label))
                 case _:
                     _answer(writer, f"{outbound.ERROR} bad-request")
@@ -299,14 +304,18 @@ class Relay:
         if registration is None or registration.is_stuck:
             return f"{outbound.ERROR} not-registered"
         waiting = [pairing.caller for pairing in set(self._pairings.values())]
-        count = waiting.count(caller) + list(self._pairs.values()).count(caller)
-        if count >= MAX_PER_PARTY or len(waiting) + len(self._pairs) >= self._quarter:
+        if self._is_full(caller, [*waiting, *self._pairs.values()]):
             return f"{outbound.ERROR} too-many"
         pairing = _Pairing(caller, called, (secrets.token_hex(32), secrets.token_hex(32)))
         self._pairings |= dict.fromkeys(pairing.tickets, pairing)
         asyncio.get_running_loop().call_later(TICKET_SECONDS, self._expire, pairing)
         _answer(registration.writer, f"{outbound.OPEN} {pairing.tickets[1]}")
         return f"{outbound.OPEN} {pairing.tickets[0]}"
+
+    def _is_full(self, caller: _Caller, holders: list[_Caller]) -> bool:
+        """Return whether the places of a party, or of its group, are taken: those of other groups stay free."""
+        same_group = sum(holder.group == caller.group for holder in holders)
+        return holders.count(caller) >= MAX_PER_PARTY or same_group >= self._share
 
     # Data
 

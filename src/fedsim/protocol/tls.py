@@ -36,7 +36,7 @@ class Credentials:
     """A party's certificate, key and authority as PEM; ``repr`` shows none of them.
 
     >>> Credentials(authority=b"", certificate=b"", key=b"")
-    Credentials(revocations=None, proxy=None)
+    Credentials(revocations=(), proxy=None)
 
     They last as long as a connection: new connections use the :meth:`current` ones.
     """
@@ -44,7 +44,7 @@ class Credentials:
     authority: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
-    revocations: Path | None = None  # the authority's list of revoked certificates
+    revocations: tuple[Path, ...] = ()  # files with the authorities' lists of revoked certificates
     proxy: Proxy | None = None  # for outgoing connections
     relay_authority: bytes | None = field(default=None, repr=False)  # of a relay, if it is another one
     _renewed: list[Credentials] = field(default_factory=list, repr=False, compare=False)
@@ -58,8 +58,8 @@ class Credentials:
         self._renewed[:] = [newest]
 
     def refuses(self, certificate: bytes) -> bool:
-        """Return whether a peer's certificate (PEM) is on the list of revoked ones, which is read anew every time."""
-        return self.revocations is not None and certs.is_revoked(certificate, self.revocations, self.authority)
+        """Return whether its authority revoked a peer's certificate (PEM); the lists are read anew every time."""
+        return bool(self.revocations) and certs.is_revoked(certificate, self.revocations, self.authority)
 
     def days_left(self, now: datetime) -> int:
         """Return the days until the certificate expires, negative afterwards."""
@@ -90,7 +90,9 @@ def read_credentials(
         raise FileError(f"{certificate} {fault}; {_RENEW}", code="certificate-out-of-date")
     certs.check_party(own, certificate, party)
     authorities = b"".join(map(certs.certificate_pem, issuers))
-    found = Credentials(authorities, certs.certificate_pem(own), certs.key_pem(private), revocations)
+    found = Credentials(
+        authorities, certs.certificate_pem(own), certs.key_pem(private), tuple(filter(None, [revocations]))
+    )
     if found.refuses(found.certificate):
         fault = f"{certificate} was revoked; make a new key with `fedsim certs request` and have it signed"
         raise FileError(fault, code="certificate-revoked")

@@ -113,6 +113,19 @@ def test_a_list_of_another_authority_is_refused_and_not_taken_for_empty(tmp_path
             credentials(tmp_path, RENTALS, revocations=revoked)
 
 
+def test_a_file_may_hold_the_lists_of_an_old_and_a_new_authority(tmp_path):
+    signed(tmp_path, RENTALS), signed(tmp_path / "new", CITY)
+    old, new = tmp_path / "authority", tmp_path / "new" / "authority"
+    lists = [
+        certs.revoke_certificates(old, [old / "secondary-rentals.pem"], NOW),
+        certs.revoke_certificates(new, [], NOW),
+    ]
+    (tmp_path / "both.pem").write_bytes(b"".join(path.read_bytes() for path in lists))
+    (old / "ca.pem").write_bytes((old / "ca.pem").read_bytes() + (new / "ca.pem").read_bytes())
+    with raises(FileError, "certificate-revoked"):
+        credentials(tmp_path, RENTALS, revocations=tmp_path / "both.pem")
+
+
 def test_a_certificate_revoked_while_parties_run_opens_no_connection_either_way(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path, CITY)
     listed, heard = tmp_path / "authority" / "revoked.pem", []

@@ -11,11 +11,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import outbound, relay
-from fedsim.protocol.certificates import issue_certificates, party_files, revoke_certificates
+from fedsim.protocol.certificates import (
+    Authority,
+    issue_certificates,
+    party_files,
+    revocation_file,
+    revoke_certificates,
+)
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Activations, Save
 from fedsim.protocol.outbound import OK, RelayAddress, ask_relay, open_control, open_data_connection, request_ticket
@@ -151,10 +159,71 @@ def test_a_revoked_certificate_is_refused(tmp_path):
     city = Credentials(ca.read_bytes(), *(path.read_bytes() for path in own))
     listed = revoke_certificates(tmp_path, [own[0]], NOW)
     with (
-        relay_in_thread(relay.read_relay([ca], certificate, key, listed)) as hub,
+        relay_in_thread(relay.read_relay([ca], certificate, key, [listed])) as hub,
         raises(SettingError, "revoked"),
     ):
         GrpcTransport(city).listen(hub, echo)
+
+
+def tenant(folder, *parties):
+    """An authority in a folder, and the credentials of its parties for a relay of authority OURS."""
+    issue_certificates(folder, parties, NOW)
+    ca = (folder / "ca.pem").read_bytes()
+    return [
+        replace(
+            Credentials(ca, *(path.read_bytes() for path in party_files(folder, party))),
+            relay_authority=OURS.pair.certificate,
+        )
+        for party in parties
+    ]
+
+
+def relay_of(*folders, revoked=()):
+    """A relay of an authority of its own that serves the tenants in these folders."""
+    (folders[0] / "hub.pem").write_bytes((own := credentials_of(HUB)).certificate)
+    key = folders[0] / "hub.key"
+    key.touch(mode=0o600)
+    key.write_bytes(own.key)
+    return relay.read_relay([folder / "ca.pem" for folder in folders], folders[0] / "hub.pem", key, revoked)
+
+
+def test_every_authority_revokes_its_own_certificates_and_no_others(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    (city, rentals), (other,) = tenant(ours, CITY, RENTALS), tenant(theirs, CITY)
+    lists = [revoke_certificates(ours, [party_files(ours, CITY)[0]], NOW), revoke_certificates(theirs, [], NOW)]
+    sign_revocation_of(theirs, certificate_serial(rentals))  # the other tenant would like to
+    with relay_in_thread(relay_of(ours, theirs, revoked=lists)) as hub:
+        with raises(SettingError, "revoked"):
+            GrpcTransport(city).listen(hub, echo)
+        GrpcTransport(rentals).listen(hub, echo).close()
+        GrpcTransport(other).listen(hub, echo).close()
+
+
+def certificate_serial(credentials):
+    return x509.load_pem_x509_certificate(credentials.certificate).serial_number
+
+
+def sign_revocation_of(folder, serial):
+    """Put any serial number on the list of an authority, which `fedsim certs revoke` would refuse."""
+    authority, path = Authority.read(folder), revocation_file(folder)
+    listed = x509.load_pem_x509_crl(path.read_bytes())
+    builder = x509.CertificateRevocationListBuilder(listed.issuer, listed.last_update_utc, listed.next_update_utc)
+    entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(NOW).build()
+    signed = builder.add_revoked_certificate(entry).sign(authority.key, hashes.SHA256())
+    path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def test_an_invalid_list_of_one_authority_closes_the_relay_to_its_own_parties_only(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    (city,), (other,) = tenant(ours, CITY), tenant(theirs, CITY)
+    lists = [revoke_certificates(folder, [], NOW) for folder in (ours, theirs)]
+    with relay_in_thread(relay_of(ours, theirs, revoked=lists)) as hub:
+        lists[0].write_text("cut off")
+        GrpcTransport(other).listen(hub, echo).close()
+        with pytest.raises(ConnectionLost):
+            request_ticket(RelayAddress.parse(hub), city, RENTALS, 2.0)
+    with raises(FileError, "bad-revocation-list"):
+        relay_of(ours, theirs, revoked=lists)
 
 
 def test_the_parties_prove_themselves_to_each_other_and_not_only_to_the_relay(hub):
@@ -278,6 +347,59 @@ def test_one_party_cannot_take_all_connections(hub):
         assert answers(hub, caller=NOTARY)
     until(lambda: _is_admitted(place))
     listener.close()
+
+
+@contextmanager
+def crowded_relay(monkeypatch):
+    """A relay for two authorities whose places are few, and credentials of parties of the second one."""
+    monkeypatch.setattr(relay, "MAX_CONNECTIONS", 64)  # 16 registrations and requests, 16 pairs
+    own = replace(credentials_of(HUB), authority=OURS.pair.certificate + FOREIGN.pair.certificate)
+    greedy = {
+        party: replace(credentials_of(party, FOREIGN), relay_authority=OURS.pair.certificate)
+        for party in (CITY, RENTALS, NOTARY)
+    }
+    with relay_in_thread(relay.Relay(own, [[OURS.certificate], [FOREIGN.certificate]])) as hub:
+        yield hub, greedy
+
+
+def test_one_authority_cannot_take_the_registrations_of_another(monkeypatch):
+    with crowded_relay(monkeypatch) as (hub, greedy), ExitStack() as stack:
+        place, refused = RelayAddress.parse(hub), []
+        for number in range(20):
+            control = stack.enter_context(open_control(place, greedy[CITY if number % 2 else RENTALS], 2.0))
+            try:
+                ask_relay(control, place, f"LISTEN l{number}", OK, CITY)
+            except ConnectionLost as lost:
+                refused.append(lost.code)
+        assert set(refused) == {"too-many"}
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        assert answers(hub)
+        listener.close()
+
+
+def test_one_authority_cannot_take_the_pairs_of_another(monkeypatch):
+    with crowded_relay(monkeypatch) as (hub, greedy), ExitStack() as stack:
+        place, refused = RelayAddress.parse(hub), []
+        control = stack.enter_context(open_control(place, greedy[CITY], 2.0))
+        ask_relay(control, place, "LISTEN ", OK, CITY)
+        for number in range(20):
+            try:
+                request_ticket(place, greedy[NOTARY if number % 2 else RENTALS], CITY, 2.0)
+            except ConnectionLost as lost:
+                refused.append(lost.code)
+        assert set(refused) == {"too-many"}
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        assert answers(hub)
+        listener.close()
+
+
+def test_a_name_with_control_characters_is_refused_and_never_logged(hub, caplog):
+    place = RelayAddress.parse(hub)
+    for _ in range(3):
+        with open_control(place, PAPERS[RENTALS], 2.0) as control, pytest.raises(ConnectionLost) as lost:
+            ask_relay(control, place, "CALL primary \x1b]0;fake\x07\x1b[2J\r x", OK, CITY)
+        assert lost.value.code == "bad-request"
+    assert not [record for record in caplog.records if record.name == "fedsim.relay"]
 
 
 def _is_admitted(place):
