@@ -1,18 +1,16 @@
-"""Sealed labels and the preset ``protected`` on five data sets: how much of the partner's gain remains, and what leaks.
+"""Sealed labels on five data sets: how much of the partner's gain remains, and what leaks.
 
-``fedsim lab bench privacy -- sealed preset`` trains what is missing and prints both tables. Because there are many
-trainings, they can run elsewhere: ``--plan FOLDER`` writes them, ``python -m fedsim_lab.worker_pool FOLDER/plan.json
+``fedsim lab bench privacy -- sealed`` trains what is missing and prints the tables. Because there are many trainings,
+they can run elsewhere: ``--plan FOLDER`` writes them, ``python -m fedsim_lab.worker_pool FOLDER/plan.json
 FOLDER RESULTS 12 500`` runs them where torch, NumPy and scikit-learn are installed, and ``--gather RESULTS`` collects
 and prints the results.
 
-Every split and seed is one file with two lists: the links of the plain metric and the links of the preset, with blurred
-places and noisy similarities. Blur, noise and secret weights are drawn anew for every seed, as in a new job.
+Every split and seed is one file. Noise and secret weights are drawn anew for every seed, as in a new job.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,31 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.config.job import (
-    PRESET_EMBEDDING,
-    PRESET_EPSILON_PER_KM,
-    PRESET_EXCHANGE_OF,
-    PRESET_FEATURE_NOISE,
-    PRESET_SIGMA,
-)
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.errors import SettingError
-from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim.runtime.party_data import neighbour_groups
 from fedsim.storage.files import ensure_folder
 from fedsim.types import Floats
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
-from fedsim_lab.datasets.dataset import Dataset, PartyTable
-from fedsim_lab.sealed_training import INVERSION, PROTECTION, SEALED, SealedTerms, protected_list, train_sealed
+from fedsim_lab.sealed_training import INVERSION, PROTECTION, SEALED, SealedTerms, train_sealed
 from fedsim_lab.study_runner import load_sample
 from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, add_to_plan, collect_results
 from privacy_links import DATA
 
-SPLIT, BLUR_SEED = "group", 4
+SPLIT = "group"
 EMBEDDINGS, NOISES = ("random", "features", "autoencoder"), (1.0, 2.0)
 SOLO, PLACEBO, ORDINARY = "solo", "placebo", "ordinary"
-LINKS, AVERAGES, PRESET = "links", "averages", "protected"
 RESULTS = Path("build") / "privacy-sealed"
 
 
@@ -54,11 +41,6 @@ class Part:
 
     k: int | None
     inputs: str
-
-    @property
-    def places(self) -> bool:
-        """Whether records are linked by places; if so, the primary knows its own and would use them in any case."""
-        return self.inputs == "identifiers"
 
 
 # As on the leaderboard; names as features make these networks worse.
@@ -80,46 +62,10 @@ class Asked:
     epochs: int | None = None
 
 
-def sealed_arrays(dataset: Dataset, part: Part, seed: int) -> SplitArrays:
-    """Return one split with both lists: the plain metric's and the preset's."""
-    cases = DatasetCases(dataset, LinkageOverrides(part.k))
-    arrays, rng = cases.one(SPLIT, seed), np.random.default_rng([BLUR_SEED, seed])
-    blurred = _blur(dataset, rng) if part.places else dataset
-    noisy = DatasetCases(blurred, LinkageOverrides(part.k, sigma=PRESET_SIGMA))
-    partner = noisy.taking_part[0]
-    places = partner.table.frame.select(partner.link.secondary).to_numpy()
-    groups = neighbour_groups(places, PRESET_EXCHANGE_OF) if part.places else None
-    listed = protected_list(noisy.linked(partner, arrays.split), groups)
-    return replace(arrays, secondaries=(*arrays.secondaries, listed))
-
-
-def _blur(dataset: Dataset, rng: np.random.Generator) -> Dataset:
-    """Displace the places of both parties as a job does: equal places of a party move together."""
-    mechanism, partner = PlanarLaplace(PRESET_EPSILON_PER_KM / 1000.0), dataset.secondaries[0]
-
-    def move(table: PartyTable, columns: Sequence[str]) -> PartyTable:
-        places, place = np.unique(table.frame.select(columns).to_numpy(), axis=0, return_inverse=True)
-        moved = mechanism.apply(places, rng)[place.ravel()]
-        return replace(table, frame=table.frame.with_columns(**dict(zip(columns, moved.T, strict=True))))
-
-    link = partner.link
-    theirs = replace(partner, table=move(partner.table, link.secondary))
-    return replace(dataset, primary=move(dataset.primary, link.primary), secondaries=(theirs,))
-
-
-def variants(part: Part) -> dict[str, SealedTerms]:
+def variants() -> dict[str, SealedTerms]:
     """Return what is trained under sealed labels, by key."""
-    found = {}
-    for embedding in EMBEDDINGS:
-        for noise in (0.0, *NOISES):
-            found[variant_key(embedding, noise)] = SealedTerms(embedding, noise)
-    found[LINKS] = SealedTerms(links=True)
-    if part.places:
-        found[AVERAGES] = SealedTerms(links=True, average_of=PRESET_EXCHANGE_OF)
-        found[PRESET] = SealedTerms(PRESET_EMBEDDING, links=True, exchange_of=PRESET_EXCHANGE_OF)
-    else:
-        found[PRESET] = SealedTerms(PRESET_EMBEDDING, PRESET_FEATURE_NOISE, links=True)
-    return found
+    cases = ((embedding, noise) for embedding in EMBEDDINGS for noise in (0.0, *NOISES))
+    return {variant_key(embedding, noise): SealedTerms(embedding, noise) for embedding, noise in cases}
 
 
 def variant_key(embedding: str, noise: float = 0.0) -> str:
@@ -134,7 +80,7 @@ def planned(part: Part, arrays: SplitArrays, epochs: int | None) -> Iterator[tup
     yield replace(rung, key=SOLO, name=SOLO, method="solo"), {}
     yield replace(rung, key=PLACEBO, name=PLACEBO, partner="placebo"), {}
     yield rung, {}
-    for key, terms in variants(part).items():
+    for key, terms in variants().items():
         yield replace(rung, key=key, name=key), terms.as_metadata()
 
 
@@ -144,7 +90,7 @@ def work(asked: Asked) -> Iterator[tuple[SplitArrays, Rung]]:
         for name, seeds in asked.seeds.items():
             if seed < seeds:
                 part = PARTS[name]
-                arrays = sealed_arrays(load_sample(name, DATA, asked.records), part, seed)
+                arrays = DatasetCases(load_sample(name, DATA, asked.records), LinkageOverrides(part.k)).one(SPLIT, seed)
                 for rung, about in planned(part, arrays, asked.epochs):
                     yield replace(arrays, about={**arrays.about, **about}), rung
 
@@ -190,11 +136,6 @@ class Figures:
         """Return the test error of every seed that has one."""
         return np.array([self._lines[name, key, seed]["test"]["rmse"] for seed in self.seeds(name, key)])
 
-    def gain(self, name: str, key: str) -> Floats:
-        """Return how much lower the error is than the placebo's, seed by seed."""
-        seeds = self.seeds(name, key, PLACEBO)
-        return np.array([self._error(name, PLACEBO, seed) - self._error(name, key, seed) for seed in seeds])
-
     def kept(self, name: str, key: str) -> str:
         """Return the share of ordinary training's gain that is kept, over the seeds that have both."""
         seeds = self.seeds(name, key, PLACEBO, ORDINARY)
@@ -233,19 +174,6 @@ def sealed_tables(figures: Figures) -> Iterator[str]:
             yield f"| {name} | {embedding} | {cells} |"
 
 
-def preset_table(figures: Figures) -> Iterator[str]:
-    """Yield the table of the preset: errors, the gain over the placebo, the share kept and the features recovered."""
-    gains = "gain: ordinary / sealed / protected"
-    yield f"| | seeds | placebo | ordinary | sealed | + links | + averages | protected | {gains} | kept | R2 |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    for name in PARTS:
-        columns = (PLACEBO, ORDINARY, EMBEDDINGS[0], LINKS, AVERAGES, PRESET)
-        errors = " | ".join(_mean(figures.rmse(name, key)) for key in columns)
-        gains = " / ".join(_spread(figures.gain(name, key)) for key in (ORDINARY, EMBEDDINGS[0], PRESET))
-        kept, inverted = figures.kept(name, PRESET), figures.inversion(name, PRESET)
-        yield f"| {name} | {len(figures.seeds(name, PRESET))} | {errors} | {gains} | {kept} | {inverted} |"
-
-
 def _cell(figures: Figures, name: str, key: str) -> str:
     return f"{_mean(figures.rmse(name, key))}, {figures.kept(name, key)}, {figures.inversion(name, key)}"
 
@@ -254,18 +182,11 @@ def _mean(values: Floats) -> str:
     return f"{values.mean():.4g}" if len(values) else "-"
 
 
-def _spread(values: Floats) -> str:
-    """Return mean and standard error, because single seeds vary as much as some gains."""
-    if len(values) < 2:
-        return _mean(values)
-    return f"{values.mean():.3g} ± {values.std(ddof=1) / math.sqrt(len(values)):.2g}"
-
-
-TABLES = {"sealed": sealed_tables, "preset": preset_table}
+TABLES = {"sealed": sealed_tables}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the cases ``sealed`` and ``preset``."""
+    """Add the options of the case ``sealed``."""
     seeds = "number of seeds, for all data sets or for one: 3 house=10; without a plain number, only the named ones run"
     parser.add_argument("--seeds", nargs="+", default=["3", "house=10"], metavar="N", help=seeds)
     parser.add_argument("--records", type=int, default=0, help="maximum primary records; default: all")

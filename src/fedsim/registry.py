@@ -197,10 +197,7 @@ for _name, _in_jobs, _summary in (
     ("rank-hamming", False, "Hamming distance of numeric filters, from their ranks; for previews at one party."),
 ):
     _constant = _name.upper().replace("-", "_")
-    # For fedsim.linkage.blind_linkage: the longest filters that a blind coordinator compares, and bytes of a number.
-    _bits, _bytes = {"hamming": (1 << 14, 2), "dice": (1 << 12, 4), "position": (1 << 12, 8)}.get(_name, (0, 0))
-    _value, _blind = f"fedsim.linkage.metrics:{_constant}", {"blind_bits": _bits, "blind_bytes": _bytes}
-    METRICS.register(_name, _value, summary=_summary, in_jobs=_in_jobs, **_blind)
+    METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs)
 
 for _name, _summary in (
     ("qgram-dice", "Share of q-grams that two names do not have in common, weighted by the rarity of their words."),

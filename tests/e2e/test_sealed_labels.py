@@ -46,21 +46,18 @@ LABELS = {  # kind of task, labels of one job and of the other
     "missing": ("regression", PRICE, pl.when(PRICE.quantile(0.3) < PRICE).then(PRICE)),
     "classes": ("classification", EXPENSIVE, pl.when(pl.int_range(pl.len()) % 3 > 0).then(EXPENSIVE.shuffle(seed=1))),
 }
-PLAIN_KINDS = {"want", "row-order", "meet", "infer", "finish", "farewell"}
 
 
-@pytest.mark.parametrize("coordinator", ["plain", "blind"])
 @pytest.mark.parametrize("labels", LABELS)
-def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, labels, coordinator):
+def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, labels):
     task, *columns = LABELS[labels]
-    terms = {"protection": {"gradients": "none", "coordinator": coordinator}, "task": {"kind": task}}
+    terms = {"protection": {"gradients": "none"}, "task": {"kind": task}}
     terms |= {"secondaries": {RENTALS: {"tau": None, "sigma": 0.4}}}
     tables = [{**small_tables(), CITY: small_tables()[CITY].with_columns(price=column)} for column in columns]
     places = [create_local_job(tmp_path / str(at), tables=one, **terms) for at, one in enumerate(tables)]
     first, second = map(received_by_the_secondary, places)
     assert first == second
-    kinds = {kind for kind, _, _ in first}
-    assert kinds == PLAIN_KINDS if coordinator == "plain" else {"infer", "finish", "farewell"} < kinds
+    assert {kind for kind, _, _ in first} == {"want", "row-order", "meet", "infer", "finish", "farewell"}
 
 
 def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(tmp_path, monkeypatch):

@@ -50,23 +50,8 @@ MAY_LEAVE = {
     "forget-before": ("ps", "step"),
     "done": ("sp cp cs", "fault"),
     "finish": ("ps pc", ""),
-    "blind-candidates": ("sc", "partner_list request n_candidates spread"),
-    "blind-queries": ("pc", "partner_list request new records"),
-    "deal": ("cp cs", "n_candidates masks"),
-    "blind-begin": ("ps", "fingerprint request occasion new n_trained common records ones"),
-    "blind-ready": ("sp", "n_records n_candidates ones"),
-    "ask-vectors": ("ps", "first"),
-    "masked-vectors": ("sp", "values"),
-    "masked-tile": ("ps", "first values"),
-    "ask-correction": ("sc", "partner_list request first n_rows"),
-    "correction": ("cs", "values"),
-    "share": ("pc sc", "partner_list request first values"),
-    "opened": ("cp", "counts places values"),
-    "ask-members": ("ps", "classes"),
-    "members": ("sp", "counts rows"),
 }
 # Arrays are all that could hold a table; these are those there are, and what they may be made of.
-RINGS = ("uint16", "uint32", "uint64")
 ARRAYS = {
     ("log-head", "signature"): ("uint8",),
     ("candidates", "bits"): ("uint8",),
@@ -86,22 +71,6 @@ ARRAYS = {
     ("embed", "sealed"): ("uint8",),
     ("activations", "values"): ("float32", "float16", "int16", "int8"),
     ("gradients", "values"): ("float32", "float16", "int16", "int8"),
-    ("blind-queries", "records"): ("uint64",),
-    ("deal", "masks"): ("uint8",),
-    ("blind-begin", "common"): ("uint8",),
-    ("blind-begin", "records"): ("uint64",),
-    ("blind-begin", "ones"): ("int32",),
-    ("blind-ready", "ones"): ("int32",),
-    ("masked-vectors", "values"): RINGS,
-    ("masked-tile", "values"): RINGS,
-    ("correction", "values"): RINGS,
-    ("share", "values"): RINGS,
-    ("opened", "counts"): ("int32",),
-    ("opened", "places"): ("int32",),
-    ("opened", "values"): RINGS,
-    ("ask-members", "classes"): ("int32",),
-    ("members", "counts"): ("int32",),
-    ("members", "rows"): ("int32",),
 }
 UNSPEAKABLE = {"identifier", "identifiers", "label", "labels", "feature", "features", "key", "secret", "scale", "sigma"}
 LETTERS = {role.value[0]: role for role in Role}

@@ -47,7 +47,6 @@ class AttackKind(Enum):
     LOCATION = "location"
     BIT_ORDER = "bit-order"
     NAMES = "names"
-    PROFILES = "distance-profiles"
     INVERSION = "feature-inversion"
     GRADIENTS = "gradients"
     COMPLETION = "model-completion"

@@ -61,9 +61,8 @@ from fedsim.config.disclosure import feature_guarantees
 from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
 from fedsim.errors import InputError, PolicyError
-from fedsim.linkage import blind_linkage, similarities
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_new_records
+from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks, link_new_records
 from fedsim.privacy import geodesy, keyed_prng
 from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
 from fedsim.runtime import party_data
@@ -76,7 +75,6 @@ from fedsim.types import EncodedTable, Floats, Integers
 
 MAX_JOBS, MAX_QUICK_JOBS = 100, 10  # that an audit simulates
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
-BLIND_COST = 10  # of a pair, compared with a plain coordinator
 MAX_PROBES = 100  # records per target
 MAX_TRAINED_EMBEDDINGS = 20  # an autoencoder of every job takes about two seconds
 TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is probed
@@ -88,14 +86,11 @@ ON_SECONDARY = (Adversary.PRIMARY, Victim.SECONDARY)
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one primary may ask: jobs of a secondary, and new records of a list, in total and per candidate.
-
-    ``new_links`` is None where the coordinator is blind and cannot count them.
-    """
+    """What one primary may ask: jobs of a secondary, and new records of a list, in total and per candidate."""
 
     jobs: int
     new_records: int
-    new_links: int | None
+    new_links: int
     record_uses: int | None
 
     @classmethod
@@ -105,7 +100,7 @@ class Allowance:
         return cls(
             jobs=max(1, min(secondary.max_jobs, secondary.max_total_epochs // epochs)),
             new_records=min(secondary.max_new_records, coordinator.max_new_records),
-            new_links=None if job.protection.blind else coordinator.max_new_links,
+            new_links=coordinator.max_new_links,
             record_uses=secondary.max_record_uses,
         )
 
@@ -145,7 +140,7 @@ class BudgetAudit:
     @cached_property
     def jobs(self) -> int:
         """The number of jobs that are simulated: all that are allowed, as far as time permits."""
-        pairs = len(self.setup.primary) * len(self.setup.secondary) * (BLIND_COST if self.setup.blind else 1)
+        pairs = len(self.setup.primary) * len(self.setup.secondary)
         most = MAX_QUICK_JOBS if self.settings.quick else MAX_JOBS
         return max(2, min(self.allowance.jobs, most, PAIRS_OF_ALL_JOBS // pairs)) if self.allowance.jobs > 1 else 1
 
@@ -434,10 +429,8 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
 def probes_per_row(audit: BudgetAudit, n_rows: int) -> int:
     """Return how many made-up records may be linked to each of so many rows."""
     allowed, most = audit.allowance, MAX_QUICK_JOBS if audit.settings.quick else MAX_PROBES
-    limits = [allowed.new_records // n_rows, most]
-    if allowed.new_links is not None:
-        degree = int(np.bincount(audit.linkage.view.partner.ravel()).max())
-        limits.append(max(allowed.new_links, NEW_LINK_FACTOR * degree))
+    degree = int(np.bincount(audit.linkage.view.partner.ravel()).max())
+    limits = [allowed.new_records // n_rows, most, max(allowed.new_links, NEW_LINK_FACTOR * degree)]
     if allowed.record_uses is not None:
         limits.append(allowed.record_uses)
     return min(limits)
@@ -448,12 +441,9 @@ def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
     linkage, turns = audit.linkage, probes_per_row(audit, len(rows))
     target, turn = np.tile(np.arange(len(rows)), turns), np.repeat(np.arange(turns), len(rows))
     queries, places = _made_up_records(audit, rows[target], rng)
-    if linkage.state is None:  # a blind coordinator counts new records alone
-        found, answered = _link_blindly(linkage, queries), np.arange(len(queries))
-    else:
-        found = link_plainly(linkage, linkage.state, queries)
-        with TemporaryDirectory() as folder:
-            answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
+    found = link_again(linkage, queries)
+    with TemporaryDirectory() as folder:
+        answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
     seen = linkage.view
     rows_seen = linkage.order[found.partner[answered]]
     view = PrimaryView(rows_seen, found.similarity[answered].astype(np.float64), seen.scale, seen.sigma)
@@ -497,17 +487,10 @@ def _centres(view: PrimaryView, own: Floats, n_rows: int) -> Floats:
     return places
 
 
-def _link_blindly(linkage: AuditedLinkage, queries: EncodedTable) -> PrivateLinks:
-    """Link new records as a blind coordinator does."""
-    linking = _linkage_config(linkage)
-    links = blind_linkage.link_unmasked(queries, linkage.encoded[1], linking, linkage.secret, linkage.setup.name)
-    similarity = similarities(links.distance, linkage.view.known_scale()).astype(np.float32)
-    return PrivateLinks(links.partner.astype(np.int32), similarity)
-
-
-def link_plainly(linkage: AuditedLinkage, state: LinkageState, queries: EncodedTable) -> PrivateLinks:
-    """Link new records as a plain coordinator does."""
-    return link_new_records(queries, state, _linkage_config(linkage), linkage.secret, linkage.setup.name, threads=1)
+def link_again(linkage: AuditedLinkage, queries: EncodedTable) -> PrivateLinks:
+    """Link new records as the coordinator does."""
+    terms, name = _linkage_config(linkage), linkage.setup.name
+    return link_new_records(queries, linkage.state, terms, linkage.secret, name, threads=1)
 
 
 def _linkage_config(linkage: AuditedLinkage) -> LinkageConfig:

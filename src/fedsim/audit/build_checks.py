@@ -16,8 +16,8 @@ from fedsim.audit.budget_attacks import (
     ON_SECONDARY,
     BudgetAudit,
     job_secret,
+    link_again,
     link_limits,
-    link_plainly,
     list_state,
     protected_features,
     sent_rows,
@@ -26,8 +26,7 @@ from fedsim.audit.report import Guarantee, PlannedAttack
 from fedsim.errors import PolicyError
 from fedsim.linkage.private_linkage import PrivateLinks
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.blind_coordinator import find_new_records
-from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR
+from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, find_new_records
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runtime.secondary import longest_training
 from fedsim.storage.files import DigestSet
@@ -58,9 +57,8 @@ def noise_again(audit: BudgetAudit) -> AttackFinding:
         (linkage.view.partner, again.view.partner),
         (linkage.view.similarity, again.view.similarity),
     ]
-    if linkage.state is not None:  # the records of training, as if they were new
-        links = link_plainly(linkage, linkage.state, linkage.encoded[0])
-        pairs += [(links.partner, linkage.view.partner), (links.similarity, linkage.view.similarity.astype(np.float32))]
+    links = link_again(linkage, linkage.encoded[0])  # the records of training, as if they were new
+    pairs += [(links.partner, linkage.view.partner), (links.similarity, linkage.view.similarity.astype(np.float32))]
     for place in audit.setup.all_places:
         sides = ((linkage.partners, again.partners), (linkage.linked, again.linked))
         for side in sides:
@@ -132,8 +130,6 @@ def _over_link_limits(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[],
         full = DigestSet(None)
         full.add(_digests(records(limits.new_records)))
         yield partial(find_new_records, full, _digests(records(1)), limits.new_records, name)
-    if audit.linkage.state is None:
-        return
     state = list_state(audit, folder)
     degree = int(np.bincount(audit.linkage.view.partner.ravel(), minlength=1)[0])
     most = max(limits.new_links, NEW_LINK_FACTOR * degree)

@@ -30,22 +30,14 @@ from fedsim.attack import (
     filter_attacks,
     finding,
     location_attacks,
-    profile_attacks,
 )
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.config.job import SecondaryTerms, place_columns
-from fedsim.errors import SettingError
-from fedsim.linkage import blind_linkage, encoding, metrics, similarities
+from fedsim.linkage import encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
-from fedsim.linkage.private_linkage import (
-    LinkageConfig,
-    LinkageState,
-    link_encoded_tables,
-    rank_by_similarity,
-)
+from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
-from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.runtime import party_data
@@ -67,7 +59,6 @@ class AttackSetup:
     secondary: pl.DataFrame
     counted: Flags
     seed: int
-    blind: bool = False  # whether the coordinator sees no encodings
 
     @cached_property
     def place_columns(self) -> tuple[str, str] | None:
@@ -75,15 +66,6 @@ class AttackSetup:
         if self.terms.blur is not None:
             return self.terms.blur.latitude, self.terms.blur.longitude
         return place_columns(self.terms.encoding)
-
-    @property
-    def can_be_blind(self) -> bool:
-        """Whether a blind coordinator can link by these terms, with sigma instead of tau."""
-        try:
-            self.terms.model_copy(update={"tau": None}).check_blind()
-        except SettingError:
-            return False
-        return True
 
     @cached_property
     def all_places(self) -> list[Place]:
@@ -125,9 +107,6 @@ class AttackSetup:
         flips = any(isinstance(step, BitFlip) for step in terms.encoding.hardening)
         encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
         common = encoded, sides[0], sides[1], self.key, secret
-        if self.blind and linking.sigma:
-            order, view = self._link_with_blind_noise(encoded, linking, secret)
-            return AuditedLinkage(self, terms, view, (), order, *common)
         settings, once = (*encoded, self.counted), replace(linking, field_bytes=())
         state, delivery = link_encoded_tables(*settings, once, secret, self.name, threads=1)
         partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
@@ -138,23 +117,7 @@ class AttackSetup:
             vectors = np.moveaxis(delivery.vectors.astype(np.float64), 2, 0)  # (F, n, K)
             by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
         order = state.order.astype(np.int64)
-        return AuditedLinkage(self, terms, view, tuple(by_field), order, *common, state=state)
-
-    def _link_with_blind_noise(
-        self, encoded: tuple[EncodedTable, EncodedTable], linking: LinkageConfig, secret: bytes
-    ) -> tuple[Integers, PrimaryView]:
-        """Link with the noise of a blind coordinator, which differs in scale and, for positions, in shape.
-
-        The view is scaled by the exact distances, so that sigma means what it does under a plain coordinator. The
-        primary has only the noisy ones; an attacker who knows the scale is at least as strong.
-        """
-        links = blind_linkage.link_unmasked(*encoded, linking, secret, self.name)
-        scale = fit_scale(links.exact[self.counted])
-        sigma = math.sqrt(np.mean(np.square(links.distance - links.exact, dtype=np.float64))) / scale.deviation
-        vectors = similarities(links.distance, scale).astype(np.float32)[:, :, None]
-        ranked = rank_by_similarity(links.partner, vectors)
-        view = PrimaryView(ranked.partner.astype(np.int64), ranked.similarity.astype(np.float64), scale, sigma)
-        return links.order.astype(np.int64), view
+        return AuditedLinkage(self, terms, view, tuple(by_field), order, *common, state)
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
@@ -182,7 +145,7 @@ class AuditedLinkage:
     partners: pl.DataFrame  # those of the secondary
     key: Key
     secret: bytes  # of the coordinator's noise and pseudonyms
-    state: LinkageState | None = None  # by which a plain coordinator answers about new records
+    state: LinkageState  # by which the coordinator answers about new records
 
     @property
     def places(self) -> Floats | None:
@@ -214,7 +177,7 @@ class AuditedLinkage:
             candidates = party_data.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
         codes = replace(book, truth=book.truth[self.row_of_visible])
-        if self.state is None or self.state.rivals is None:
+        if self.state.rivals is None:
             return codes
         # The primary has the training records by which similarities are divided, so it can divide as well.
         pseudonym = np.unique(book.truth[self.order], return_index=True)[1]
@@ -230,16 +193,6 @@ class AuditedLinkage:
         """Return the true places of all partner records that the primary sees."""
         places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
         return attack.TrueLocations(places[self.row_of_visible], radius)
-
-    @cached_property
-    def promised_sigma(self) -> float:
-        """The noise on Hamming distances that the job's sigma promises, in deviations of the links; 0 without."""
-        if not self.terms.sigma or not self.setup.blind:
-            return self.terms.sigma or 0.0
-        candidates = self.encoded[1]
-        metric = blind_linkage.blind_metric(self.terms.metric, candidates.n_bits)
-        spread = blind_linkage.measure_spread(candidates, metric, min(self.terms.k, len(candidates)))
-        return metric.noise_deviation(self.terms.sigma, spread) / self.view.known_scale().deviation
 
     def distances(self) -> Floats:
         """Return the true Hamming distance of every link, (n, K)."""
@@ -359,7 +312,7 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     if terms.tau is not None:  # the bound that the job claims, whatever the build does
         promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
     elif terms.sigma and terms.metric == "hamming":
-        bound = bounds.success_bound(linkage.promised_sigma, linkage.view.known_scale().deviation)
+        bound = bounds.success_bound(terms.sigma, linkage.view.known_scale().deviation)
         promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
     queries, candidates = linkage.encoded
     # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
@@ -452,7 +405,7 @@ def _with_reference_noise(
     if promised.most is None or scale.deviation <= 0:
         return promised
     distance = linkage.distances()
-    sigma = linkage.promised_sigma or bounds.sigma_for_bound(promised.most, scale.deviation)
+    sigma = linkage.terms.sigma or bounds.sigma_for_bound(promised.most, scale.deviation)
     similarity = similarities(distance, scale, sigma=sigma, noise=rng)
     reached = _best_of_two_attackers(PrimaryView(seen.partner, similarity, scale, sigma), attempt).score.high
     return replace(promised, reached=reached)
@@ -467,9 +420,6 @@ def _best_of_two_attackers(view: PrimaryView, attempt: ViewAttack) -> AttackFind
 
 def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack of the coordinator that applies to what it sees; it has no key."""
-    if linkage.setup.blind:
-        yield from _blind_coordinator_attacks(linkage, settings, rng)
-        return
     for victim in (Victim.SECONDARY, Victim.PRIMARY):  # it sees the filters of both
         yield from _attacks_on_filters(linkage, victim, settings, rng)
 
@@ -553,70 +503,6 @@ def _name_attacks(
 
     yield "frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))
     yield "graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2
-
-
-ON_QUERIES = (Adversary.COORDINATOR, Victim.PRIMARY)
-OWN_KEYS = 2  # draws of the coordinator's own encodings; their difference shows what a key changes
-PARTNERS_TABLE, PUBLIC_LIST = "distance profiles, partner's table", "distance profiles, public list"
-
-
-def _blind_coordinator_attacks(
-    linkage: AuditedLinkage, settings: AuditSettings, rng: Generator
-) -> Iterator[PlannedAttack]:
-    """Plan every attack of a blind coordinator: it has the job, but no filter, no key and no order of records.
-
-    It is assumed to have a public list with every identifier of the primary's table and as many others, and, in the
-    stronger attack, the secondary's table in the clear. It encodes both by keys of its own.
-    """
-    setup, terms, (queries, candidates) = linkage.setup, linkage.terms, linkage.encoded
-    first, kind = distinct_records(queries.bits)
-    public = rng.permutation(len(first))[: 2 * settings.targets]
-    inside, listed = public[: len(public) // 2], rng.permutation(len(public))
-    rows, frame = first[inside], setup.primary[first[public[listed]]]
-
-    def view() -> profile_attacks.BlindView:
-        table = EncodedTable(queries.bits[rows], queries.n_bits, queries.fingerprint)
-        return profile_attacks.BlindView.of(table, candidates, terms.metric, rng.bytes(SECRET_BYTES))
-
-    def name_rows(attack: str) -> AttackFinding:
-        draws = []
-        for draw in range(OWN_KEYS):
-            key = Key(rng.bytes(SECRET_BYTES))
-            partners = setup.secondary if attack == PARTNERS_TABLE else frame[draw::OWN_KEYS]
-            left, right = (party_data.encode_table(terms.encoding, side, key, setup.name) for side in (frame, partners))
-            draws.append(profile_attacks.BlindView.of(left, right, terms.metric, rng.bytes(SECRET_BYTES)).by_record)
-        table = f"the table of {setup.name}" if attack == PARTNERS_TABLE else "no table"
-        knew = f"differences of distances, a public list of {len(frame):,} identifiers, and {table}"
-        truth = np.argsort(listed)[: len(inside)]
-        return profile_attacks.profile_attack(view(), (draws[0], draws[1]), truth, knew=knew, attack=attack)
-
-    learns = "the identifiers behind a row of the primary, but not which record it is"
-    promised = nearest_guarantee(linkage, setup.primary[rows], linkage.linked[rows], frame)
-    memory = 32.0 * len(frame) * len(candidates)
-    for attack_name in (PARTNERS_TABLE, PUBLIC_LIST):
-        run = partial(name_rows, attack_name)
-        yield PlannedAttack(AttackKind.PROFILES, *ON_QUERIES, attack_name, learns, run, promised, memory)
-    columns = _number_columns(linkage.terms.encoding)
-    if columns:
-
-        def order() -> AttackFinding:
-            truth = cells.read_number_columns(setup.primary[rows], columns, setup.name)
-            return profile_attacks.profile_order_attack(view(), truth, rng=rng)
-
-        learns, what = f"the order of {', '.join(columns)} among the rows of the primary", "order of distance profiles"
-        yield PlannedAttack(AttackKind.BIT_ORDER, *ON_QUERIES, what, learns, order, memory=memory)
-
-    def frequency() -> AttackFinding:
-        return profile_attacks.profile_frequency_attack(view(), np.bincount(kind)[inside])
-
-    learns, what = "the identifiers behind a row of the primary, by how often they occur", "frequency of profiles"
-    yield PlannedAttack(AttackKind.NAMES, *ON_QUERIES, what, learns, frequency, memory=memory)
-
-
-def _number_columns(schema: Schema) -> list[str]:
-    """Return the identifiers that are numbers or places."""
-    kinds = (NumericFilter, *MAPPED_POSITIONS)
-    return [name for field in schema.fields if isinstance(field.encoding, kinds) for name in field.columns]
 
 
 def nearest_guarantee(

@@ -138,8 +138,6 @@ EXPLANATIONS = {
     "where 1 is perfect",
     AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, with a list of names "
     "like those in the table",
-    AttackKind.PROFILES: "{who} recognises the identifiers behind {share} of the rows of {whose} by their distances, "
-    "but not which records they belong to",
     AttackKind.INVERSION: "if {who} knows the features of some rows of {about}, it explains {share} of the variance of "
     "the others from what it receives",
     AttackKind.GRADIENTS: _LABELS,

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.audit import budget_attacks, build_checks, linkage_attacks, report, split_attacks
-from fedsim.config.job import PRESET_SIGMA, Blur, CutTerms, FeatureTerms, Job, Protection
+from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import is_aligned
 from fedsim.data.splits import random_split
@@ -167,8 +166,7 @@ def prepare_audit(
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)
-    blind = job.protection.blind
-    setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed, blind)
+    setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
     linkage = setup.linkage()
     parties = Party(Role.SECONDARY, name), Party(Role.COORDINATOR, job.coordinator.name)
     policies = tables.policies.get(parties[0], Policy()), tables.policies.get(parties[1], Policy())
@@ -239,9 +237,7 @@ MITIGATIONS = {
     AttackKind.GREEDY: ("sigma",),
     AttackKind.DISTANCES: ("sigma",),
     AttackKind.LIKELIHOOD: ("sigma", "blur"),
-    AttackKind.BIT_ORDER: ("blind", "blur"),
-    AttackKind.NAMES: ("blind",),
-    AttackKind.PROFILES: ("blur",),
+    AttackKind.BIT_ORDER: ("blur",),
     AttackKind.INVERSION: ("features", "activations"),
     AttackKind.GRADIENTS: ("sealed",),
     AttackKind.COMPLETION: ("sealed",),
@@ -255,7 +251,6 @@ _ONE_JOB = "the policy already allows only one job; protect what that job reveal
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
-    AttackKind.PROFILES: "distances to a known table identify a name; choose a coordinator without the partner's table",
     AttackKind.REPEATED_LINKS: _ONE_JOB,
     AttackKind.REPEATED_FEATURES: _ONE_JOB,
     AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
@@ -308,10 +303,6 @@ class MitigationSearch:
         if name in LINKAGE_SETTINGS:
             setting, values = LINKAGE_SETTINGS[name]
             return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
-        if name == "blind":
-            measure = partial(self._link_again, name, secret)
-            noise = "" if self.setup.terms.tau is None else f", with sigma = {PRESET_SIGMA:g} instead of tau"
-            return Mitigation(lambda _: f'protection.coordinator = "blind"{noise}', (1.0,), measure)
         if name in POLICY_LIMITS:
             measure = partial(self._ask_less, name, secret)
             return Mitigation(lambda value: f"policy.{name} = {value:g}", self.lower_limits(name), measure)
@@ -333,10 +324,6 @@ class MitigationSearch:
         if name == "blur":
             linkage = self.setup.linkage(blur=make_blur(self.setup, value))
             cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
-        elif name == "blind":
-            noise: dict[str, Any] = {} if self.setup.terms.tau is None else {"tau": None, "sigma": PRESET_SIGMA}
-            linkage = replace(self.setup, blind=True).linkage(**noise)
-            cost = "time and traffic grow with the product of both tables' sizes"
         elif name == "sigma":
             linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities are less informative"
         else:
@@ -416,7 +403,6 @@ def recommend_settings(
         found = row.found
         progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))
         impossible = {"blur"} if setup.place_columns is None else set()
-        impossible |= {"blind"} if setup.blind or not setup.can_be_blind else set()
         impossible |= {name for name in POLICY_LIMITS if not search.lower_limits(name)}
         names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:

@@ -225,9 +225,7 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     seconds, memory = estimate.linkage_seconds, format_bytes(estimate.coordinator_memory)
     work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
-    who = "all parties together need" if estimate.blind else "the coordinator needs"
-    memory = f"; the coordinator needs {memory} of memory" if estimate.blind else f" and {memory} of memory"
-    yield "linkage", f"{transfer}; {who} {work}{memory}"
+    yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
     if epoch.most:  # nothing is sent in an epoch under sealed labels
         between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"

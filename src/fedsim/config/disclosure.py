@@ -98,8 +98,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
     activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
-    plain = "plain: it sees the encoded identifiers of all parties; `fedsim audit` measures what it can infer from them"
-    yield "coordinator", "blind: it deals masks and sees no encoded identifier" if protection.blind else plain
+    yield "coordinator", "sees the encoded identifiers of all parties; `fedsim audit` measures what they reveal"
     if protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"
@@ -154,9 +153,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         What leaves the party, what it receives and what stays.
     """
     _, primary, *_ = job.parties
-    if party_file.role is Role.COORDINATOR and job.protection.blind:
-        found = list(_blind_coordinator_disclosure(job))
-    elif party_file.role is Role.COORDINATOR:
+    if party_file.role is Role.COORDINATOR:
         links = tuple(_describe_links(name, terms) for name, terms in job.lists.items())
         found = [
             Paragraph(f"to {primary}", links),
@@ -180,44 +177,14 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     return [*found, Paragraph("also leaves", (f"to the parties it connects with: {common}",))]
 
 
-def _blind_coordinator_disclosure(job: Job) -> Iterator[Paragraph]:
-    _, primary, *_ = job.parties
-    for name, terms in job.secondaries.items():
-        places = f"for each record, which {terms.k} places of a row that the parties shuffled are the nearest"
-        values = f"their distances plus a number that it does not know ({describe_noise(terms)})"
-        yield Paragraph(f"to {primary}, for {Party(Role.SECONDARY, name)}", ("random masks", places, values))
-        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", ("random masks",))
-    spread = " and, for the noise, the spread of a secondary's distances"
-    noisy = any(terms.tau or terms.sigma for terms in job.secondaries.values())
-    sizes = f"the numbers of distinct records{spread if noisy else ''}"
-    names = "random names of the primary's records, by which it recognises one that is asked about again"
-    shares = "shares of distances in shuffled rows, which show how far those of a record are from each other"
-    received = ("from primary and secondaries: no identifier, encoded or not", sizes, names, shares)
-    yield Paragraph("receives", received)
-    yield Paragraph("stays here", ("distances before noise, in shuffled rows and plus unknown numbers",))
-
-
-def _describe_masked(terms: SecondaryTerms, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Describe the encoded identifiers that primary and secondary exchange if the coordinator is blind."""
-    masked = f"{_describe_encoding(terms, columns)}, under masks that only the coordinator could remove"
-    return (masked, "how many ones each filter has") if terms.metric == "dice" else (masked,)
-
-
-BLIND_SPREAD = "the standard deviation of the distances between its own records, which scales the noise"
-BLIND_SHARES = "shares of distances in shuffled rows, and the number of its distinct records; no encoded identifier"
-
-
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
     coordinator, primary, *_ = job.parties
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
-    count, blind = "the number of its records", job.protection.blind
+    count = "the number of its records"
     identifiers = columns.identifiers.get(party_file.name, {})
     to_coordinator: tuple[str, ...] = (_describe_encoding(terms, identifiers), count)
     if terms.aligned_with is not None:
         to_coordinator = ("nothing but its name: it is not linked",)
-    elif blind:
-        to_coordinator = (BLIND_SHARES, *((BLIND_SPREAD,) if terms.tau or terms.sigma else ()))
-        count = f"{count} and of distinct ones, and which of the linked rows have equal encodings"
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
@@ -226,20 +193,16 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     days = job.protection.retention.days
     stored = f"which the primary stores for up to {days} days or until you request deletion"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
-    masked = _describe_masked(terms, identifiers) if blind else ()
     sent: tuple[str, ...] = (outputs, count, *compared)
     if sealed:
         sent = (f"{embedded}, {stored}; {note}", count)
     elif job.sends_embedding:
         sent = (*sent, f"{embedded}, for the trees beside the network, and not stored by the primary; {note}")
-    yield Paragraph(f"to {primary}", (*masked, *sent))
+    yield Paragraph(f"to {primary}", sent)
     yield Paragraph("explanations of predictions", (EXPLAINED if terms.explanations else NOT_EXPLAINED,))
-    yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
+    yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     order = f"{_describe_row_order(terms, sealed=sealed)}, so that {primary} sees no true row number"
-    if blind:
-        requests = "masked vectors, and which of its rows are linked, as numbers in its own secret order"
-        order = "random masks"
     gradients = "" if sealed else ", and gradients of the activations"
     yield Paragraph("receives", (f"from {coordinator}: {order}", f"from {primary}: {requests}{gradients}"))
     _, *aligned = job.holders(terms.aligned_with or party_file.name)
@@ -251,11 +214,9 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
         yield Paragraph("aligned with you", (ALIGNED_LEADER.format(" and ".join(others)),))
 
 
-def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
-    linked = "the primary names as linked, at most k kinds of equal ones for each record"
-    linked = linked if blind else "the coordinator linked to records of the primary"
+def _secondary_limits(policy: Policy) -> Iterator[str]:
     yield (
-        f"only rows that {linked}, each once per request; the steps of the job, "
+        "only rows that the coordinator linked to records of the primary, each once per request; the steps of the job, "
         f"across all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with different numbers "
         "(max_repeated_epochs); one request without gradients per epoch, and a few at the end"
     )
@@ -266,8 +227,7 @@ def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
         f"(max_total_epochs), {policy.max_studies:,} comparison runs (max_studies), {records} records (max_records)"
     )
     if policy.max_record_uses is not None:
-        what = "prediction requests" if blind else "new records"
-        yield f"each record is used for up to {policy.max_record_uses:,} {what}, over all jobs (max_record_uses)"
+        yield f"each record is used for up to {policy.max_record_uses:,} new records, over all jobs (max_record_uses)"
 
 
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
@@ -276,11 +236,9 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
         for name, terms in job.lists.items()
     )
-    count, blind = "the number of its records, and which of them are used for training (one bit each)", False
-    if job.protection.sealed:
-        count = "the number of its records"
-    if job.protection.blind:
-        encoded, count, blind = (BLIND_SHARES,), "a random name for each record", True
+    count = "the number of its records"
+    if not job.protection.sealed:
+        count = f"{count}, and which of them are used for training (one bit each)"
     yield Paragraph(f"to {coordinator}", (*encoded, count))
     for name, terms in job.secondaries.items():
         numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
@@ -290,23 +248,12 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         )
         if job.protection.sealed:
             sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
-        if blind:
-            used = "there are" if job.protection.sealed else "are used for training"
-            records = f"a random name for each distinct record, and how many records {used}"
-            sent = (*_describe_masked(terms, columns.identifiers[name]), records, *sent)
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
     links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.lists.items()]
     rows = "activations of the requested rows"
     if job.sends_embedding:
         embedded = f"the embedding '{job.protection.embedding_name}' of every linked row, once"
         rows = embedded if job.protection.sealed else f"{rows}, and {embedded}, for the trees beside the network"
-    if blind:
-        nearest = "for each record of the primary, the {0.k} nearest rows of {1}, with their distances ({2})"
-        links = [
-            f"from {coordinator}: {nearest.format(terms, Party(Role.SECONDARY, name), describe_noise(terms))}"
-            for name, terms in job.secondaries.items()
-        ]
-        rows = f"masked vectors, the pseudonymous numbers of linked rows, {rows}"
     yield Paragraph("receives", (*links, f"from each secondary: {rows}"))
 
 
@@ -346,16 +293,8 @@ def privacy_guarantees(job: Job) -> list[str]:
         The job.
     """
     protection, lists = job.protection, job.secondaries
-    found = [
-        f"{name}: {sentence}"
-        for name, terms in job.lists.items()
-        for sentence in _list_guarantees(terms, blind=protection.blind)
-    ]
+    found = [f"{name}: {sentence}" for name, terms in job.lists.items() for sentence in _list_guarantees(terms)]
     found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
-    if protection.blind:
-        seen = "for each record an unordered list of its distances, up to an unknown shift"
-        collusion = "It must not collude with a party."
-        found.append(f"identifiers: The coordinator sees no encodings, only sizes and {seen}. {collusion}")
     if protection.sealed:
         found.append(
             "labels: Nothing that a secondary receives depends on a label, so no attack on labels is possible."
@@ -385,7 +324,7 @@ def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
         yield NoisyFeatures(terms.noise).guarantee
 
 
-def _list_guarantees(terms: SecondaryTerms, *, blind: bool) -> Iterator[str]:
+def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
     if terms.tau is not None:
         which = "the similarity of an average link" if terms.metric == "dice" else "one similarity"
         yield (
@@ -393,11 +332,7 @@ def _list_guarantees(terms: SecondaryTerms, *, blind: bool) -> Iterator[str]:
             "Attacks that combine all links of a partner, or use only who is listed, are not bounded."
         )
     if terms.sigma is not None:
-        unit = " times the spread of the secondary's own distances" if blind else ""
-        yield (
-            f"Similarities have noise of sigma {terms.sigma:g}{unit}; its effect depends on the spread of the distances"
-            f"{' of the links, which nobody knows before they are found' if blind else ''}."
-        )
+        yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
     # The worst case: two records that differ in all bits at the step that flips them.

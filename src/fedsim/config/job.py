@@ -16,21 +16,15 @@ from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError,
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
-from fedsim.linkage.encoding.positions import MAX_POSITION, DatePosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Concatenate
-from fedsim.linkage.encoding.schema import Schema, SchemaField
-from fedsim.privacy.geodesy import EARTH_RADIUS
+from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS, SPLITS, WIRE_FORMATS
 
 if TYPE_CHECKING:
     from fedsim.linkage.private_linkage import LinkageConfig
 
-# The protection preset; docs/privacy-results.md has the measurements behind every figure.
-PRESET_EXCHANGE_OF, PRESET_FEATURE_NOISE = 5, 1.0  # of features: where places link, and elsewhere
-PRESET_EMBEDDING = "autoencoder"
-PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
-PRESET_EPSILON_PER_KM = 5.0
+PRESET_EPSILON_PER_KM = 5.0  # of the preset `protected`; docs/privacy-results.md has the measurements
 DEFAULT_EMBEDDING = "random"
 DEFAULT_RETENTION_DAYS = 90
 # Settings that earlier versions did not have, with their defaults: they count for the hash only where they are used.
@@ -43,13 +37,11 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("training", "joining"): None,
     ("protection", "embedding"): None,
     ("protection", "retention_days"): None,
-    ("protection", "coordinator"): "plain",
 }
 ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
 # What excludes aligned secondaries although no line of the job says so: a preset sets it, unless this is set.
-SET_BY_PRESET = {"aligned-and-blind": "coordinator = 'plain'", "aligned-and-sealed-labels": "gradients = {clip, noise}"}
+SET_BY_PRESET = {"aligned-and-sealed-labels": "gradients = {clip, noise}"}
 METRES_PER_KM = 1000.0
-DAYS_OF_CALENDAR = 3_652_059  # years 1 to 9999
 
 RELAY_SCHEME = "relay://"
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
@@ -163,11 +155,8 @@ class Protection(ConfigSection):
     """Noise on features, activations and gradients, in addition to the noise on similarities."""
 
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
-    """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
-    link, coordinates are displaced and neighbours exchange the features of secondaries; elsewhere their features
-    have noise. They are embedded by an autoencoder. Similarities have noise, and the coordinator is blind; a job with
-    terms that a blind coordinator cannot apply is refused unless it sets `coordinator = "plain"`. Settings given
-    explicitly take precedence."""
+    """`protected` seals the labels and, where latitude and longitude link, displaces coordinates before they are
+    encoded (epsilon 5 per kilometre). Settings given explicitly take precedence."""
 
     features: FeatureTerms | None = None
     """Noise on the features of secondaries, drawn once per record, or averages over neighbours, or an exchange with
@@ -189,12 +178,6 @@ class Protection(ConfigSection):
     them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
     delete`. Default: 90."""
 
-    coordinator: Literal["plain", "blind"] = setting("plain", example="blind")
-    """What the coordinator sees. `plain`: the encoded identifiers of all parties. `blind`: none of them; it deals
-    random masks and learns, in rows shuffled by the parties, only by how much distances differ. The links are the same;
-    time and traffic grow with the product of both tables' sizes. Not possible with `relative`, `min_degree`, `dummies`,
-    `hide_rows`, `similarities = "fields"` or `tau`; use `sigma` instead of `tau`."""
-
     @model_validator(mode="before")
     @classmethod
     def _apply_preset(cls, settings: Any) -> Any:
@@ -213,11 +196,6 @@ class Protection(ConfigSection):
     def sealed(self) -> bool:
         """Whether labels are sealed: no gradient leaves the primary."""
         return self.gradients == "none"
-
-    @property
-    def blind(self) -> bool:
-        """Whether the coordinator must not see encoded identifiers."""
-        return self.coordinator == "blind"
 
     @property
     def embedding_name(self) -> str:
@@ -349,12 +327,10 @@ class SecondaryTerms(ConfigSection):
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
     partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
-    holds for the average link. Without `tau` and `sigma` there is no noise. A blind coordinator cannot bound the
-    attack: it does not know the spread of the links; use `sigma` there."""
+    holds for the average link. Without `tau` and `sigma` there is no noise."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
-    `tau` that works with every metric and every table. Under a blind coordinator, relative to the deviation of the
-    distances between the secondary's own records and their K nearest others."""
+    `tau` that works with every metric and every table."""
     similarities: Literal["record", "fields"] = "record"
     """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
     ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
@@ -384,7 +360,7 @@ class SecondaryTerms(ConfigSection):
     """Another secondary whose rows correspond to those of this one, in the same order, as the owners of both have
     agreed, for example by a key that only they share. An aligned secondary is not linked: it has no identifiers and no
     key, and answers for the rows to which the other one is linked. Its only other setting here is `explanations`. Not
-    possible with a blind coordinator, sealed labels, `hide_rows`, `average_of`, `exchange_of` or `start_from`."""
+    possible with sealed labels, `hide_rows`, `average_of`, `exchange_of` or `start_from`."""
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
@@ -415,29 +391,6 @@ class SecondaryTerms(ConfigSection):
                 raise RuleError(message, "blur", code="unknown-column")
         return self
 
-    def check_blind(self) -> None:
-        """Raise ``SettingError`` where a blind coordinator cannot link by these terms; ``error.setting`` names one."""
-        by_setting = {
-            "relative": (self.relative, "compares every candidate with the primary's records; remove it"),
-            "similarities": (self.similarities == "fields", "compares single fields; set it to 'record'"),
-            "min_degree": (self.min_degree > 1, "counts the links of every candidate; remove it"),
-            "dummies": (self.dummies > 0, "draws random candidates; remove it"),
-            "hide_rows": (self.hide_rows, "numbers links for the secondary; remove it"),
-            "tau": (self.tau is not None, "needs the spread of the links, which no party knows; set sigma instead"),
-        }
-        plain = "or set protection.coordinator to 'plain'"
-        for name, (used, reason) in by_setting.items():
-            if used:
-                message = f"a blind coordinator cannot apply {name}, which {reason}, {plain}"
-                raise SettingError(message, code="not-blind", setting=name)
-        most = METRICS.detail(self.metric, "blind_bits") or 0
-        if self.encoding.n_bits > most:
-            seen = f"{self.encoding.n_bits:,} bits, but a blind coordinator compares up to {most:,} by {self.metric}"
-            raise SettingError(f"{seen}; shorten the filters, {plain}", code="not-blind", setting="metric")
-        if self.metric == "position" and sum(map(_largest_square, self.encoding.fields)) >= 2.0**63:
-            fault = "the squared distances of these positions can exceed 2**63; use fewer numbers, or coarser ones"
-            raise SettingError(f"{fault}, {plain}", code="not-blind", setting="schema")
-
     @property
     def field_bytes(self) -> tuple[int, ...]:
         """Sizes of the encoded fields, if the primary gets a similarity for each."""
@@ -461,25 +414,14 @@ class SecondaryTerms(ConfigSection):
             relative=self.relative,
         )
 
-    def with_protection_preset(self, *, blind: bool) -> SecondaryTerms:
-        """Return the terms with the preset's noise and blur, where the job does not set them."""
-        bounded = self.metric == "hamming" and not blind
-        recommended: dict[str, Any] = {"tau": PRESET_TAU} if bounded else {"sigma": PRESET_SIGMA}
+    def with_protection_preset(self) -> SecondaryTerms:
+        """Return the terms with the preset's blur, where places link and the job does not set it."""
         coordinates = place_columns(self.encoding)
-        if coordinates:
-            latitude, longitude = coordinates
-            recommended["blur"] = Blur(latitude=latitude, longitude=longitude, epsilon_per_km=PRESET_EPSILON_PER_KM)
-        explicit = self.model_fields_set | ({"tau", "sigma"} if self.model_fields_set & {"tau", "sigma"} else set())
-        return self.model_copy(update={name: value for name, value in recommended.items() if name not in explicit})
-
-
-def _largest_square(field: SchemaField) -> float:
-    """Return the largest squared distance of two positions of a field."""
-    if isinstance(field.encoding, PlacePosition):
-        return (2 * EARTH_RADIUS / field.encoding.metres) ** 2
-    if isinstance(field.encoding, DatePosition):
-        return (DAYS_OF_CALENDAR / field.encoding.days) ** 2
-    return 4.0 * MAX_POSITION**2
+        if coordinates is None or "blur" in self.model_fields_set:
+            return self
+        latitude, longitude = coordinates
+        blur = Blur(latitude=latitude, longitude=longitude, epsilon_per_km=PRESET_EPSILON_PER_KM)
+        return self.model_copy(update={"blur": blur})
 
 
 def place_columns(schema: Schema) -> tuple[str, str] | None:
@@ -514,14 +456,6 @@ def _sort_by_name(secondaries: dict[str, SecondaryTerms]) -> dict[str, Secondary
         if not PARTY_NAME.fullmatch(name):
             raise RuleError(f"the name of a secondary has {PARTY_NAME_RULE}; rename it", name, code="invalid-name")
     return dict(sorted(secondaries.items()))
-
-
-def _require_blind(name: str, terms: SecondaryTerms) -> None:
-    """Raise ``RuleError`` at the setting that a blind coordinator cannot apply."""
-    try:
-        terms.check_blind()
-    except SettingError as error:
-        raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
 
 
 class Job(ConfigFile):
@@ -594,8 +528,6 @@ class Job(ConfigFile):
                 message = f"two parties are named '{name}'; give each party its own name"
                 raise RuleError(message, "secondaries", code="duplicate-name")
         for name, terms in self.secondaries.items():
-            if self.protection.blind:
-                _require_blind(name, terms)
             if terms.hide_rows and self.protection.activations is None:
                 reason = "because equal rows have equal activations"
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
@@ -648,27 +580,13 @@ class Job(ConfigFile):
     def _apply_protection_preset(self) -> Self:
         if self.protection.preset is None:
             return self
-        changes: dict[str, Any] = {}
-        blind = self.protection.blind
-        if "coordinator" not in self.protection.model_fields_set:
-            for name, terms in self.secondaries.items():
-                _require_blind(name, terms.with_protection_preset(blind=True))  # a plain one must be asked for
-            changes["coordinator"], blind = "blind", True
-        secondaries = {name: terms.with_protection_preset(blind=blind) for name, terms in self.secondaries.items()}
-        if "features" not in self.protection.model_fields_set:
-            places = all(place_columns(terms.encoding) and not terms.aligned_with for terms in secondaries.values())
-            rule = {"exchange_of": PRESET_EXCHANGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
-            changes["features"] = FeatureTerms.model_validate(rule)
-        if "embedding" not in self.protection.model_fields_set and self.protection.sealed:
-            changes["embedding"] = PRESET_EMBEDDING
-        protection = self.protection.model_copy(update=changes)
-        return self.model_copy(update={"secondaries": secondaries, "protection": protection})
+        secondaries = {name: terms.with_protection_preset() for name, terms in self.secondaries.items()}
+        return self.model_copy(update={"secondaries": secondaries})
 
     @model_validator(mode="after")
     def _check_aligned(self) -> Self:
         features = self.protection.features
         conflicts = {
-            "aligned-and-blind": (self.protection.blind, "a blind coordinator, where only '{}' knows the linked rows"),
             "aligned-and-sealed-labels": (self.protection.sealed, "sealed labels"),
             "aligned-and-start-from": (self.training.start_from, "training.start_from"),
             "neighbours-need-places": (

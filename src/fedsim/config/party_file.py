@@ -162,8 +162,6 @@ class Policy(ConfigSection):
     """Smallest accepted `features.average_of`."""
     min_exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
     """Smallest accepted `features.exchange_of`; `features.average_of` of that number is accepted too."""
-    blind_coordinator: bool = False
-    """Require `protection.coordinator = "blind"`."""
     sealed_labels: bool = False
     """Require sealed labels (`protection.gradients = "none"`)."""
     explanations: bool = True
@@ -185,8 +183,7 @@ class Policy(ConfigSection):
     """Largest accepted number of epochs; jobs that do not state it are refused."""
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 10_000
     """Coordinator and secondary: number of different records per list that they link, or answer for, after training,
-    over all predictions of a job: noise protects against a limited number of requests. Under a blind coordinator a
-    secondary cannot recognise a record in another request, and counts it once per request."""
+    over all predictions of a job: noise protects against a limited number of requests."""
     max_new_links: Annotated[int, whole_number(1, 1_000_000_000)] = 100
     """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
     many as in training are always allowed. Without this limit, the noise could be averaged out by predicting
@@ -207,8 +204,7 @@ class Policy(ConfigSection):
     predictions. Default: all."""
     max_record_uses: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=100)
     """Secondary only: number of new records of one primary to which predictions may link any one of its records, over
-    all jobs; under a blind coordinator, which hides who is linked to whom, number of prediction requests. A record that
-    many others are linked to can be located from all of them together. Default: no limit."""
+    all jobs. A record that many others are linked to can be located from all of them together. Default: no limit."""
     max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
     """Secondary only: number of epochs whose steps may be repeated with different numbers. A resumed training repeats
     the steps since its last checkpoint, which shows nothing new unless the numbers differ, as on another machine."""

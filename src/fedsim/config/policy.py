@@ -135,8 +135,6 @@ def _check_features(policy: Policy, terms: FeatureTerms | None) -> Violations:
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     policy, protection = party_file.policy, job.protection
     yield from _check_features(policy, protection.features)
-    if policy.blind_coordinator and not protection.blind:
-        yield "blind_coordinator", "requires a blind coordinator, but the job's coordinator sees encoded identifiers"
     if policy.sealed_labels and not protection.sealed:
         yield "sealed_labels", "requires sealed labels, but the job sends gradients"
     longest, days = policy.max_retention_days, protection.retention.days
@@ -180,11 +178,6 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     if n_columns:
         message = f"would use {n_columns} columns that its own policy does not allow; its owner must change either"
         yield "columns", message
-    if job.protection.blind and party_file.policy.max_links is not None:
-        yield (
-            "max_links",
-            "limits the links of every candidate, which a blind coordinator cannot count; remove the rule",
-        )
     missing, audit = audit_shortfall(job, party_file), party_file.policy.audit
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"

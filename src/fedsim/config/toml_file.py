@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
+from fedsim.config.removed import removal_reason
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.protocol.messages import replace_unprintable
 from fedsim.registry import Registry
@@ -283,7 +284,12 @@ def _faults_error(error: ValidationError, kind: type[BaseModel], where: str, tex
     # A required setting whose name is misspelt is reported once, as unknown, and not also as missing.
     unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
     misspelt = {(*path[:-1], nearest_word(path[-1], _known_settings(kind, path[:-1]))) for path in unknown}
-    shown = [fault for fault in faults if fault["type"] != "missing" or fault["loc"] not in misspelt]
+    sections = {path[:-1] for path in unknown if removal_reason(path)}  # a removed setting is the fault, not a gap
+    shown = [
+        fault
+        for fault in faults
+        if fault["type"] != "missing" or not (fault["loc"] in misspelt or fault["loc"][:-1] in sections)
+    ]
     found = dict.fromkeys(_describe_fault(fault, kind, where, lines) for fault in shown)
     return ConfigFileError(sorted(found, key=lambda fault: fault.line or math.inf))
 
@@ -300,7 +306,10 @@ def _describe_fault(fault: Any, kind: type[BaseModel], where: str, lines: Settin
     choices = context.get("choices") or [str(name) for name in literals]
     section = f"a section [{'.'.join(map(str, location))}]" if _is_section(annotation) else ""
     valid = title or section or " or ".join(choices)
-    if fault["type"] == "extra_forbidden":
+    removed = removal_reason(location)
+    if removed and (fault["type"] == "extra_forbidden" or isinstance(fault["input"], dict)):
+        code, message = "removed-setting", f"{name} was removed: {removed}"
+    elif fault["type"] == "extra_forbidden":
         code = "unknown-setting"
         message = f"unknown setting '{name}'; {_suggest(location[-1], _known_settings(kind, location[:-1]))}"
     elif fault["type"] == "missing":

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
-from fedsim.registry import METRICS, WIRE_FORMATS
-from fedsim.storage.tensor_file import MAPPED_BYTES
+from fedsim.registry import WIRE_FORMATS
 from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
@@ -24,16 +23,11 @@ ROW_BYTES = 4  # of a row number
 DEFAULT_COLUMNS = 20  # features of a party whose table is not available
 DEFAULT_RECORDS = 10_000  # records of the parties if no table is available
 
-# Measured with `link_blind` on one core; other machines may be twice as fast or as slow.
+# Measured with `link_encoded_tables` on one core; other machines may be twice as fast or as slow.
 WORDS_PER_SECOND = 5e9  # comparisons of 64 bits of two filters
 PAIR_SECONDS = 4e-7  # noise and order of a pair
 PAIR_BYTES = 40  # of the coordinator's memory
 FILTER_COPIES = 4  # in the coordinator's memory
-# Measured with the functions of fedsim.linkage.blind_linkage, likewise.
-BLIND_PAIR_SECONDS = 1.2e-7  # masks, row permutations and opening
-BLIND_PRODUCTS = {2: 3, 4: 8}  # of limbs, by bytes of a share: all roles together
-BLIND_OPERATIONS_PER_SECOND = 35e9
-BLIND_TILE_BYTES = 200 << 20  # in the coordinator's memory
 OPERATIONS_PER_WEIGHT = 6  # a multiplication and an addition, forward and twice as many backward
 OPERATIONS_PER_SECOND, STEP_SECONDS = 25e9, 0.015  # of networks on one core, and what every step costs beside them
 WEIGHT_BYTES = 16  # a weight, its two moments and its best value so far
@@ -111,20 +105,7 @@ class LinkListSizes:
     asked: int
     columns: int = DEFAULT_COLUMNS
     similarities: int = 1  # of a pair
-    metric: str = "hamming"
-    blind: bool = False
     aligned: bool = False  # with another secondary, whose links it uses
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of one masked vector, under a blind coordinator."""
-        dimensions = self.n_bits // 32 if self.metric == "position" else self.n_bits
-        return self.ring_bytes * dimensions
-
-    @property
-    def ring_bytes(self) -> int:
-        """Bytes of one share of a distance, under a blind coordinator."""
-        return int(METRICS.detail(self.metric, "blind_bytes"))
 
     @property
     def filter_bytes(self) -> int:
@@ -204,7 +185,6 @@ class CostEstimate:
     largest_message: int
     disk: Mapping[str, int]
     assumed: tuple[str, ...]
-    blind: bool = False  # the coordinator is, so that all parties compute the linkage
 
 
 def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, int]) -> Workload:
@@ -231,8 +211,6 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
             similarities=max(1, len(terms.field_bytes)),
-            metric=terms.metric,
-            blind=job.protection.blind,
             aligned=terms.aligned_with is not None,
         )
         for name, terms in job.secondaries.items()
@@ -270,9 +248,6 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
     # Lists are linked one after the other, so that only the largest one is in memory.
     pairs = max(partners.records * partners.k for partners in work.lists)
     memory = FILTER_COPIES * filters + PAIR_BYTES * pairs
-    if job.protection.blind:
-        vectors = max(each.candidates * each.vector_bytes for each in work.lists)
-        memory = BLIND_TILE_BYTES + min(vectors, MAPPED_BYTES)
     trips = round_trips(work)
     seconds = (link.seconds(n_bytes, trips) for n_bytes in (training.least, training.expected, training.most))
     return CostEstimate(
@@ -291,7 +266,6 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         largest_message=_largest_message(work),
         disk=disk_bytes(job, work),
         assumed=work.assumed,
-        blind=job.protection.blind,
     )
 
 
@@ -305,16 +279,9 @@ def linkage_bytes(partners: LinkListSizes) -> int:
 
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
-    >>> sizes = LinkListSizes("rentals", records=10**4, candidates=10**4, k=20, n_bits=1024, asked=20, blind=True)
-    >>> linkage_bytes(sizes)  # measured: 642.9 MB
-    642560000
     """
     if partners.aligned:  # the row order alone
         return ROW_BYTES * partners.candidates + 2 * FRAME_BYTES
-    if partners.blind:  # vectors once, and for every pair a correction and two shares
-        vectors = (partners.records + partners.candidates) * partners.vector_bytes
-        answers = partners.records * partners.k * (ROW_BYTES + min(8, 2 * partners.ring_bytes))
-        return 3 * partners.ring_bytes * partners.records * partners.candidates + vectors + answers
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
@@ -322,17 +289,13 @@ def linkage_bytes(partners: LinkListSizes) -> int:
 
 
 def linkage_seconds(partners: LinkListSizes) -> float:
-    """Return the rough time for search and noise on one core; under a blind coordinator, of all parties together.
+    """Return the rough time for search and noise on one core.
 
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
     if partners.aligned:
         return 0.0
-    if partners.blind:
-        products = 0 if partners.metric == "position" else BLIND_PRODUCTS[partners.ring_bytes] * partners.n_bits
-        per_pair = BLIND_PAIR_SECONDS + 2 * products / BLIND_OPERATIONS_PER_SECOND
-        return partners.records * partners.candidates * per_pair
     words = partners.records * partners.candidates * -(-partners.n_bits // 64)
     return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
 
@@ -456,9 +419,8 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
         links = 0 if partners.aligned else 8 * partners.records * partners.k
         filters = 0 if partners.aligned else partners.filter_bytes
         candidates = partners.candidates * (filters + ROW_BYTES)
-        masked = partners.candidates * partners.vector_bytes if partners.blind else 0
-        need[job.coordinator.name] += masked if partners.blind else links + candidates
-        need[job.primary.name] += links + partners.records * filters + masked
+        need[job.coordinator.name] += links + candidates
+        need[job.primary.name] += links + partners.records * filters
         weights = secondary_weights(work.sizes, partners)
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * weights
     need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * work.members * member_weights(work)
@@ -471,7 +433,7 @@ def _largest_message(work: Workload) -> int:
     for partners in work.lists:
         rows = max(partners.requested_rows(size).most for size in (round(TEST_SHARE * work.records), work.batch))
         sizes += [
-            0 if partners.blind else partners.filter_bytes * max(partners.records, partners.candidates),
+            partners.filter_bytes * max(partners.records, partners.candidates),
             8 * partners.records * partners.k,
             rows * work.row_bytes(),
         ]

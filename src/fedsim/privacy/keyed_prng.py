@@ -6,14 +6,11 @@ them. Both parties must be able to draw the same pivots, positions and permutati
 """
 
 import hashlib
-import math
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers, Words
@@ -46,19 +43,6 @@ def random_words(key: bytes, blocks: Words) -> Words:
     plain = np.ascontiguousarray(blocks, dtype=WORD_DTYPE)
     words = np.frombuffer(cipher.encryptor().update(plain.tobytes()), dtype=WORD_DTYPE)
     return words.reshape(blocks.shape)[..., 0]
-
-
-def random_array(
-    secret: bytes, purpose: str, shape: tuple[int, ...], dtype: np.dtype[np.unsignedinteger]
-) -> NDArray[Any]:
-    """Return uniform integers over all values of a type (AES-128 in CTR mode), the same for a secret and a purpose.
-
-    >>> random_array(bytes(32), "masks", (2, 2), np.dtype("<u2")).tolist()
-    [[1867, 32852], [51927, 40897]]
-    """
-    cipher = Cipher(algorithms.AES(derive_subkey(secret, purpose, BLOCK_KEY_BYTES)), modes.CTR(bytes(16)))
-    drawn = cipher.encryptor().update(bytes(math.prod(shape) * dtype.itemsize))
-    return np.frombuffer(drawn, dtype).reshape(shape)
 
 
 def secret_permutation(secret: bytes, purpose: str, n: int) -> Integers:

@@ -28,7 +28,6 @@ _ANY: Range = (-MAX_INTEGER - 1, MAX_INTEGER)
 GENERAL_LIMITS: Mapping[str, Range] = {
     **dict.fromkeys(("party", "role", "partner_list"), _NAME),
     **dict.fromkeys(("digest", "have", "fingerprint", "instance", "session", "resume"), _DIGEST),
-    **dict.fromkeys(("request", "occasion"), _DIGEST),
     **dict.fromkeys(("origin", "reason", "text", "fault"), _TEXT),
     "job": (0, 1 << 20),
     "statement": (0, 4096),
@@ -36,14 +35,14 @@ GENERAL_LIMITS: Mapping[str, Range] = {
     "log-head.s": (0, 256),
     "versions": (0, 2048),
     **dict.fromkeys(("received", "seed", "step", "total_steps", "n_bits", "width"), _ANY),
-    **dict.fromkeys(("n_records", "n_candidates", "n_trained", "n_rows", "first"), _ANY),
-    **dict.fromkeys(("n", "m", "U", "r", "d", "t", "g"), (0, MAX_DIMENSION)),
+    **dict.fromkeys(("n_records", "n_candidates", "n_trained"), _ANY),
+    **dict.fromkeys(("n", "m", "U"), (0, MAX_DIMENSION)),
     "C": (0, MAX_WIDTH),
     "b": (0, MAX_FRAME_BYTES),
     "K": (0, 10_000),
     "F": (0, 1000),
     "s": (0, MAX_FRAME_BYTES),
-    **dict.fromkeys(("row-order.s", "deal.s", "blind-begin.s"), (0, SEAL_KEY_BYTES)),
+    "row-order.s": (0, SEAL_KEY_BYTES),
 }
 UNBOUNDED_SLOTS = ("flag", "number")  # a number is finite, and none is used as a size
 
@@ -97,11 +96,7 @@ class MessageBounds:
             "received": (0, MAX_STEPS),
             "seed": (0, MAX_INTEGER),
             **dict.fromkeys(("m", "n_records", "n_candidates"), (1, rows)),
-            **dict.fromkeys(("U", "g"), (0, rows)),
-            **dict.fromkeys(("r", "n_rows"), (1, queries)),
-            "d": (1, max(bits)),
-            "t": (0, MAX_FRAME_BYTES // 4),
-            "first": (0, max(queries, rows)),
+            "U": (0, rows),
             "K": (min(k), max(k)),
             "F": (min(fields), max(fields)),
         }

@@ -3,8 +3,7 @@
 Each message class names the pairs of roles that may exchange it. A message carries plain facts (integers, floats,
 text, flags) and arrays with a fixed type and number of dimensions; nothing else can be encoded. Letters: n primary
 records, m secondary records, K partners, U distinct rows, C width of the cut layer, b bytes of a filter, s sealed
-bytes; under a blind coordinator d dimensions of a vector, r rows of a tile, t entries, g classes of equal records.
-Arrays of one message agree in the letters they share.
+bytes. Arrays of one message agree in the letters they share.
 """
 
 import re
@@ -76,7 +75,6 @@ P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
 Route = tuple[Role, Role]
 EVERYONE: tuple[Route, ...] = ((P, C), (C, P), (S, C), (C, S), (S, P), (P, S))
 REALS = tuple(dict.fromkeys(WIRE_FORMATS.detail(name, "dtype") for name in WIRE_FORMATS))
-RINGS = ("uint16", "uint32", "uint64")  # integers modulo 2**16, 2**32 or 2**64, by the metric
 
 
 class Phase(StrEnum):
@@ -334,119 +332,6 @@ class NewQueries(Message, kind="new-queries", phase=Phase.PREDICT, routes=((P, C
     fingerprint: str
     n_bits: int
     bits: Annotated[NDArray[Any], Shape(("uint8",), "nb")]
-
-
-# Linkage by a blind coordinator, see fedsim.linkage.blind_linkage. Only its sender can compute the digest of a request.
-
-
-class CandidateOffer(Message, kind="blind-candidates", phase=Phase.LINK, routes=((S, C),)):
-    """Announces the table of a secondary; answered by Deal."""
-
-    partner_list: str
-    request: str
-    n_candidates: int  # distinct encodings
-    spread: float  # deviation of the distances within the table, by which the coordinator scales the noise
-
-
-class QueryOffer(Message, kind="blind-queries", phase=Phase.LINK, routes=((P, C),)):
-    """Announces records of the primary under random names; answered by Deal, or by Done with a reason to refuse."""
-
-    partner_list: str
-    request: str
-    new: bool  # records that took no part in training
-    records: Annotated[NDArray[Any], Shape(("uint64",), "n")]
-
-
-class Deal(Message, kind="deal", phase=Phase.LINK, routes=((C, P), (C, S))):
-    """The seed of the receiver's masks, and how many distinct encodings the secondary has."""
-
-    n_candidates: int
-    masks: Annotated[NDArray[Any], Shape(("uint8",), "s")]
-
-
-class BlindBegin(Message, kind="blind-begin", phase=Phase.LINK, routes=((P, S),)):
-    """Begins a blind linkage; ``common`` is the seed of what both parties hide from the coordinator."""
-
-    fingerprint: str
-    request: str
-    occasion: str  # names the request and what was dealt for it
-    new: bool
-    n_trained: int
-    common: Annotated[NDArray[Any], Shape(("uint8",), "s")]
-    records: Annotated[NDArray[Any], Shape(("uint64",), "n")]
-    ones: Annotated[NDArray[Any], Shape(("int32",), "t")]  # of each record's filter, with the metric dice
-
-
-class BlindReady(Message, kind="blind-ready", phase=Phase.LINK, routes=((S, P),)):
-    """The secondary's records: how many there are, and how many differ."""
-
-    n_records: int
-    n_candidates: int
-    ones: Annotated[NDArray[Any], Shape(("int32",), "t")]  # with the metric dice
-
-
-class AskVectors(Message, kind="ask-vectors", phase=Phase.LINK, routes=((P, S),)):
-    """Requests a block of masked vectors."""
-
-    first: int
-
-
-class MaskedVectors(Message, kind="masked-vectors", phase=Phase.LINK, routes=((S, P),)):
-    """Vectors of the secondary under masks that the primary does not know."""
-
-    values: Annotated[NDArray[Any], Shape(RINGS, "md")]
-
-
-class MaskedTile(Message, kind="masked-tile", phase=Phase.LINK, routes=((P, S),)):
-    """Vectors of the primary under masks that the secondary does not know; answered by Done when it sent its share."""
-
-    first: int
-    values: Annotated[NDArray[Any], Shape(RINGS, "rd")]
-
-
-class AskCorrection(Message, kind="ask-correction", phase=Phase.LINK, routes=((S, C),)):
-    """Requests the correction of a tile."""
-
-    partner_list: str
-    request: str
-    first: int
-    n_rows: int
-
-
-class Correction(Message, kind="correction", phase=Phase.LINK, routes=((C, S),)):
-    """The product of the masks of both parties, under a pad that the secondary does not know."""
-
-    values: Annotated[NDArray[Any], Shape(RINGS, "rm")]
-
-
-class ShareOfTile(Message, kind="share", phase=Phase.LINK, routes=((P, C), (S, C))):
-    """One of two shares of the distances of a tile, every row shuffled; alone it is uniformly random."""
-
-    partner_list: str
-    request: str
-    first: int
-    values: Annotated[NDArray[Any], Shape(RINGS, "rm")]
-
-
-class Opened(Message, kind="opened", phase=Phase.LINK, routes=((C, P),)):
-    """The nearest places of every row of a tile, and their shifted and noisy distances."""
-
-    counts: Annotated[NDArray[Any], Shape(("int32",), "r")]
-    places: Annotated[NDArray[Any], Shape(("int32",), "t")]
-    values: Annotated[NDArray[Any], Shape(RINGS, "t")]
-
-
-class AskMembers(Message, kind="ask-members", phase=Phase.LINK, routes=((P, S),)):
-    """Names the classes of equal records that records of the primary are linked to."""
-
-    classes: Annotated[NDArray[Any], Shape(("int32",), "g")]
-
-
-class ClassMembers(Message, kind="members", phase=Phase.LINK, routes=((S, P),)):
-    """The pseudonyms in these classes, which the primary may request from now on."""
-
-    counts: Annotated[NDArray[Any], Shape(("int32",), "g")]
-    rows: Annotated[NDArray[Any], Shape(("int32",), "t")]
 
 
 KINDS: dict[str, type[Message]] = {message.kind: message for message in Message.__subclasses__()}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
 from fedsim.config import policy
 from fedsim.report import charts, page
@@ -15,7 +15,6 @@ ADVERSARY_KNOWLEDGE = {
     Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }
-BLIND_KNOWLEDGE = "It is blind: it sees distances in shuffled rows, each shifted by an unknown amount, and no filters."
 MARKS_NOTE = "The short line marks blind guessing, the dashed line the upper bound that the job guarantees."
 
 
@@ -85,8 +84,7 @@ def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[
                 charts.ChartRow(name, middle, value, (left, right), (), blind, promised, bad=bad, tooltip=words)
             )
             cells.append((name, value, f"{low} to {high}", guess))
-        blindly = any(finding["kind"] == AttackKind.PROFILES.value for finding in found)
-        caption = f"{BLIND_KNOWLEDGE if blindly else ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
+        caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
         labels = charts.ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
         head = ("attack", "success", "95 % interval", "guessing")
         figures.append(replace(charts.rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))

@@ -47,7 +47,6 @@ STORED = {
     Role.PRIMARY: "encoded identifiers, links, model, predictions of test records",
     Role.SECONDARY: "encoded identifiers, row order, its part of the model",
 }
-BLIND_STORED = "keyed digests and sizes of both tables, random names of new records"
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,26 +192,14 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
         sent = embedded if sealed else "activations of requested rows, every step"
         sent += f"; {embedded}" if job.sends_embedding and not sealed else ""
         asked = "row numbers" if sealed else "row numbers and gradients, every step"
-        order, offered = "secret order of its linked rows", encoded
-        if job.protection.blind:
-            order = "random masks"
-            spread = f"; {disclosure.BLIND_SPREAD}" if terms.tau or terms.sigma else ""
-            masked = f"{encoded}, under masks of the coordinator"
-            links = f"random masks; the {terms.k} nearest places of each shuffled row, with shifted distances"
-            links, asked, sent = (
-                f"{links} ({disclosure.describe_noise(terms)})",
-                f"{masked}; random names of its records; {asked}",
-                f"{masked}; {sent}",
-            )
-            encoded = f"{disclosure.BLIND_SHARES}; a random name for each record"
-            offered = f"{disclosure.BLIND_SHARES}{spread}"
+        order = "secret order of its linked rows"
         if terms.aligned_with is not None:  # it is not linked itself
             order = f"secret order of the linked rows of {terms.aligned_with}, which are also its own"
             flows += [(coordinator, one, order), (primary, one, asked), (one, primary, sent)]
             continue
         flows += [
             (primary, coordinator, encoded),
-            (one, coordinator, offered),
+            (one, coordinator, encoded),
             (coordinator, primary, links),
             (coordinator, one, order),
             (primary, one, asked),
@@ -347,8 +334,7 @@ def _retention(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
     if job.protection.sealed:
         agreed = f"{job.protection.retention.days} days, or until the secondary's owner requests deletion"
         rows.append(("primary", "activations of linked rows", agreed, "job file"))
-    stored = STORED | ({Role.COORDINATOR: BLIND_STORED} if job.protection.blind else {})
-    rows += [(str(role), what, NOT_STATED, "") for role, what in stored.items()]
+    rows += [(str(role), what, NOT_STATED, "") for role, what in STORED.items()]
     tables = [PageTable("What is stored, and for how long", ("party", "what", "how long", "source"), tuple(rows))]
     now = [
         (one.name, name, "none" if end is None else f"until {end:%Y-%m-%d}")

@@ -194,10 +194,6 @@ def _describe_visible_links(job: Job) -> str:
     seen = (
         "the similarities that the coordinator sends, and pseudonymous row numbers. Distances stay with the coordinator"
     )
-    if job.protection.blind:
-        noisy = any(terms.tau or terms.sigma for terms in job.secondaries.values())
-        seen = f"the distances of partners{', with noise' if noisy else ''}, and pseudonymous row numbers. The blind"
-        seen = f"{seen} coordinator knows distances only up to an unknown shift, and the primary computes similarities"
     average = "all records" if job.protection.sealed else "the training records"
     scale = f"Similarities are scaled: 0 is the average link of {average}, 1 is one standard deviation more similar"
     return f"What the primary sees of the links: {seen}. {scale}."
@@ -487,7 +483,6 @@ INFERRED_FROM = {
     AttackKind.DISTANCES: "similarities",
     AttackKind.LIKELIHOOD: "similarities",
     AttackKind.LOCATION: "similarities",
-    AttackKind.PROFILES: "distances",
     AttackKind.INVERSION: ACTIVATIONS,
     AttackKind.GRADIENTS: "gradients at the cut layer",
     AttackKind.COMPLETION: "gradients at the cut layer",
@@ -517,32 +512,30 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     def protection(terms: CutTerms | None) -> str:
         return "unprotected" if terms is None else f"clipped to {terms.clip:g}, noise {terms.noise:g} times that"
 
-    sealed, blind = job.protection.sealed, job.protection.blind
+    sealed = job.protection.sealed
     gradients = "none: labels are sealed" if sealed else protection(job.protection.gradient_noise)
     activations = protection(job.protection.activations)
-    encoded, distances = "encoded, without the key", "all that it computes"
+    encoded = "encoded, without the key"
     embedding: tuple[tuple[str, ...], ...] = ()
     if job.sends_embedding:
         kind = f"every row once, as {job.protection.embedding_name} embedding, {activations}"
         embedding = ((EMBEDDED_ROWS, kind, "its own", NOT_SEEN),)
     if sealed:
         activations = "none: labels are sealed"
-    if blind:
-        encoded, distances = NOT_SEEN, "differences within a row, in shuffled rows"
     rows = (
-        (IDENTIFIERS_OF[Victim.PRIMARY], "its own", "masked" if blind else NOT_SEEN, encoded),
-        (IDENTIFIERS_OF[Victim.SECONDARY], "masked" if blind else NOT_SEEN, "its own", encoded),
+        (IDENTIFIERS_OF[Victim.PRIMARY], "its own", NOT_SEEN, encoded),
+        (IDENTIFIERS_OF[Victim.SECONDARY], NOT_SEEN, "its own", encoded),
         ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
         ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
         ("labels", "its own", NOT_SEEN, NOT_SEEN),
-        ("distances", f"of its partners; {similarities}" if blind else NOT_SEEN, NOT_SEEN, distances),
-        ("similarities", similarities, NOT_SEEN, NOT_SEEN if blind else "before noise"),
-        ("partner records of a record", numbers, "the requested rows", "places in shuffled rows" if blind else "all"),
+        ("distances", NOT_SEEN, NOT_SEEN, "all that it computes"),
+        ("similarities", similarities, NOT_SEEN, "before noise"),
+        ("partner records of a record", numbers, "the requested rows", "all"),
         *embedding,
         (ACTIVATIONS, activations, "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
-    inferred = _inferred(audit, blind=blind)
+    inferred = _inferred(audit)
     if sealed:  # the same attack, on all that crosses the cut layer
         inferred = {(EMBEDDED_ROWS if row == ACTIVATIONS else row, who): text for (row, who), text in inferred.items()}
     cells = tuple(
@@ -552,12 +545,12 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), cells)
 
 
-def _inferred(audit: Mapping[str, Any] | None, *, blind: bool) -> dict[tuple[str, Adversary], str]:
+def _inferred(audit: Mapping[str, Any] | None) -> dict[tuple[str, Adversary], str]:
     """Return what the best attack above the limit infers, for each cell of the table."""
     found: dict[tuple[str, Adversary], str] = {}
     for attack in sorted(audit["findings"] if audit else (), key=lambda attack: attack["leak"]):
         kind = AttackKind(attack["kind"])
-        row = INFERRED_FROM.get(kind, "distances" if blind else IDENTIFIERS_OF[Victim(attack["victim"])])
+        row = INFERRED_FROM.get(kind, IDENTIFIERS_OF[Victim(attack["victim"])])
         if kind not in NOT_OF_THIS_JOB and audit and attack["leak"] > audit["limit"]:
             score = f"{attack['measure']} {format_number(attack['score']['value'])}"
             found[row, Adversary(attack["adversary"])] = f"; reveals {attack['learns']} ({attack['attack']}: {score})"

@@ -33,13 +33,11 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     aligned = {name: terms.aligned_with for name, terms in secondaries.items() if terms.aligned_with is not None}
     secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
     limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
-    blind = {name: terms.encoding.n_bits for name, terms in context.job.lists.items()}
     role = Coordinator(
         lists,
         secret,
         context.folder / "lists",
         limits=limits,
-        blind_bits=blind if context.job.protection.blind else None,
         aligned=aligned,
         progress=context.progress.link,
         engine=load_engine(context.party_file.engine),

@@ -304,11 +304,6 @@ class ReconnectingPeer:
         """Whether the peer is connected now."""
         return self._session is not None and not self._session.is_over and self._session.connected
 
-    @property
-    def current(self) -> Session | None:
-        """The session that was opened last, if any."""
-        return self._session
-
     def session(self) -> Session:
         """Return the current session; open one if there is none."""
         if self._session is None or self._session.is_over:

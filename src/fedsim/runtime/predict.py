@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,13 +25,12 @@ from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
-from fedsim.protocol.roles.blind_primary import VectorCache
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime import blind_links, sealed_labels
+from fedsim.runtime import sealed_labels
 from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore
@@ -158,7 +156,6 @@ class Predictor:
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
         self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
-        self._vectors: dict[str, VectorCache] = defaultdict(lambda: VectorCache(self.context.folder))
         self._drift = None
         bins = self._trained.facts.get("drift")  # models of earlier releases have none
         if context.telemetry and bins:
@@ -322,10 +319,6 @@ class Predictor:
         return allowed and bool(self._trained.facts.get("party_dropout"))
 
     def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
-        if self.context.job.protection.blind:
-            peer = self._secondaries[list(self.context.job.secondaries).index(name)]
-            sessions = self._coordinator.session(), peer.session()
-            return blind_links.link_new_blindly(self.context, name, sessions, encoded, self._vectors[name])
         terms = self.context.job.secondaries[name].linkage
         return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
 
@@ -375,13 +368,10 @@ class Predictor:
         away: list[str] = []
         embedded: list[EmbeddedPartners | None] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
-            # A blind coordinator links nobody without the secondary; a plain one may link rows that are stored here.
-            gone = job.protection.blind and name in self._wait_for_secondaries()
-            found = None if gone else self._new_partners(name, table)
-            now = datetime.now(UTC)
+            found, now = self._new_partners(name, table), datetime.now(UTC)
             rows = sealed_labels.load_rows(self.context, name, now)
-            missing = rows.missing(np.zeros(0, np.int32) if found is None else found.partner)
-            if found is None or (len(missing) and name in self._wait_for_secondaries()):
+            missing = rows.missing(found.partner)
+            if len(missing) and name in self._wait_for_secondaries():
                 away.append(name)
                 holders.append(self._absent(name))
                 lists.append(self._absent_list(name, len(table)))

@@ -38,7 +38,7 @@ from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
 from fedsim.runs import earlier_run, record
 from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
-from fedsim.runtime import blind_links, sealed_labels
+from fedsim.runtime import sealed_labels
 from fedsim.runtime.drift import drift_facts
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
@@ -132,7 +132,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         starting = replace(prepared, data=replace(prepared.data, earlier=earlier))
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     lists = {
-        party: _load_or_fetch_links(context, (coordinator, peers[party]), table, party, prepared.split)
+        party: _load_or_fetch_links(context, coordinator, table, party, prepared.split)
         for party in context.secondaries
         if party.name in context.job.lists
     }
@@ -230,23 +230,14 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
 
 
 def _load_or_fetch_links(
-    context: PartyContext,
-    peers: tuple[ReconnectingPeer, ReconnectingPeer],
-    table: PartyData,
-    party: Party,
-    split: Split,
+    context: PartyContext, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
 ) -> PrivateLinks:
-    """Return the partners of every record, from the coordinator or from what it sent before.
-
-    ``peers`` are the coordinator and the secondary, which a blind coordinator needs for its part.
-    """
-    store, coordinator = RunStore.of(context), peers[0]
+    """Return the partners of every record, from the coordinator or from what it sent before."""
+    store = RunStore.of(context)
     encoded = store.encoded(table, party.name)
     counted = np.zeros(len(encoded), dtype=bool)
     # Others learn how many records count, and under sealed labels that must not show how many have no label.
     counted[slice(None) if context.job.protection.sealed else split.train] = True
-    if context.job.protection.blind:
-        return blind_links.load_or_link_blindly(context, party, peers, encoded, counted)
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
     have = "" if saved is None else arrays_digest(saved.partner, saved.vectors)

@@ -19,18 +19,16 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, BlindBegin, ClassMembers, Farewell, Phase, Role
-from fedsim.protocol.roles.blind_secondary import BlindResponder
+from fedsim.protocol.messages import Begin, Farewell, Phase, Role
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
     RequestLimits,
     RowMapping,
     SecondaryResponder,
-    add_members,
     fetch_aligned_mapping,
     fetch_row_mapping,
 )
-from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
+from fedsim.protocol.session import PeerRestarted, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
@@ -71,10 +69,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     spent = budget.charge_job(context.job.hash, epochs)  # before anything is linked
     _record_spending(context, spent)
     earlier = _earlier_model(context, spent)
-    blind, primary = None, ReconnectingPeer(lambda: context.dial(Role.PRIMARY))
-    if context.job.protection.blind:
-        blind = _blind_responder(context, table, store, coordinator)
-    order, digest = _load_or_fetch_order(context, table, store, coordinator, blind, primary)
+    order, digest = _load_or_fetch_order(context, table, store, coordinator)
     frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
@@ -91,9 +86,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
     weights = None if earlier is None else earlier[0]
-    worker = _SecondaryWorker(
-        context, store, preparation, features, embedding, stay, budget, shown, digest, blind, weights
-    )
+    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, digest, weights)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -101,17 +94,15 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
             context.progress.enter(SERVING_STAGE)
     elif store.has_weights(TRAINED_MODEL):
         worker.shorten_wait()
-    _serve_primary(context, store, worker.responder(order), stay, primary.current)
+    _serve_primary(context, store, worker.responder(order), stay)
 
 
-def _serve_primary(
-    context: PartyContext, store: RunStore, responder: SecondaryResponder, stay: bool, first: Session | None
-) -> None:
-    """Answer the primary through all its restarts, until it says farewell; ``first`` is an open session, if any."""
+def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryResponder, stay: bool) -> None:
+    """Answer the primary through all its restarts, until it says farewell."""
     connection, pause, logged = context.connection, RETRY_SECONDS, ""
     while True:
         try:
-            session, first = first or context.dial(Role.PRIMARY), None
+            session = context.dial(Role.PRIMARY)
             try:
                 responder.serve(session)
             except PeerError as error:
@@ -137,46 +128,13 @@ def _serve_primary(
             pause = min(2 * pause, MAX_RETRY_SECONDS)
 
 
-def _blind_responder(
-    context: PartyContext, table: PartyData, store: RunStore, coordinator: ReconnectingPeer
-) -> BlindResponder:
-    name = context.party_file.name
-    terms, encoded = context.job.secondaries[name].linkage, store.encoded(table, name)
-    spare = context.party_file.policy.max_new_records
-    return BlindResponder(name, terms, encoded, store.secret, coordinator.ask, context.folder, spare)
-
-
-def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMapping:
-    """Answer the primary until it names the records that it is linked to."""
-    while True:
-        try:
-            session = primary.session()
-            envelope = session.receive()
-            if isinstance(envelope.message, BlindBegin) and envelope.message.new:
-                fault = f"{session.peer} sent new records before those of training; it must link these again"
-                raise PeerError(fault, code="new-in-training")
-            reply = blind.reply(session, envelope.message)
-            session.send(reply, reply_to=envelope.sequence)
-        except PeerRestarted as restarted:
-            log.info("%s; it continues where it left off", restarted)
-            continue
-        if isinstance(reply, ClassMembers) and blind.begun is not None:
-            return add_members(RowMapping.without_links(len(blind.encoded), blind.begun.n_trained), blind, reply)
-
-
 def _load_or_fetch_order(
-    context: PartyContext,
-    table: PartyData,
-    store: RunStore,
-    coordinator: ReconnectingPeer,
-    blind: BlindResponder | None,
-    primary: ReconnectingPeer,
+    context: PartyContext, table: PartyData, store: RunStore, coordinator: ReconnectingPeer
 ) -> tuple[RowMapping, str]:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before.
 
-    Under a blind coordinator the secondary chooses pseudonyms itself, and the primary names those that are linked. The
-    digest beside it tells whether rows are still the same: of the encoded identifiers or, where there are none because
-    the secondary is aligned with another, of all features.
+    The digest beside it tells whether rows are still the same: of the encoded identifiers or, where there are none
+    because the secondary is aligned with another, of all features.
     """
     path, name, saved = context.folder / "order.safetensors", context.party_file.name, None
     encoded = store.encoded(table, name) if table.columns.linking else None
@@ -194,10 +152,7 @@ def _load_or_fetch_order(
     have = "" if saved is None else saved.digest
     terms = context.job.secondaries[name]
     order: RowMapping | None
-    if blind is not None:
-        blind.offer()  # the coordinator refuses a changed table
-        order = None if saved is not None else _link_blindly(blind, primary)
-    elif encoded is None:
+    if encoded is None:
         asked = str(terms.aligned_with), len(table), have, terms.linkage
         order = coordinator.ask(lambda session: fetch_aligned_mapping(session, *asked))
     else:
@@ -234,7 +189,7 @@ class _ShownRecords:
             self._charged[new] = True
 
     def add_uses(self, rows: Integers32, uses: Words) -> None:
-        """Charge the use of rows by new records, or by requests; raise ``PolicyError`` beyond the owner's limit."""
+        """Charge the use of rows by new records; raise ``PolicyError`` beyond the owner's limit."""
         if self.budget.policy.max_record_uses is None:
             return
         self._check(rows)
@@ -264,7 +219,6 @@ class _SecondaryWorker:
     budget: PrimaryBudget
     shown: _ShownRecords
     digest: str  # of what tells its rows apart
-    blind: BlindResponder | None = None
     earlier: party_model.Weights | None = None  # with which training starts
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
@@ -284,7 +238,6 @@ class _SecondaryWorker:
             form=cut_layer.wire_format(job.training.wire, job.protection.gradient_noise),
             noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
             sealed=job.protection.sealed,
-            blind=self.blind,
             embedding=None if self.embedding is None else torch.from_numpy(self.embedding),
         )
 

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
@@ -248,37 +247,6 @@ class DigestSet:
         if new and self._path is not None:
             append_durably(self._path, b"".join(new), mode=0o600, sync=sync)
         self._known.update(new)
-
-
-class NamedRows:
-    """Digests of the rows received under each name, in a file, to detect a name that is used for another row.
-
-    Names have eight bytes. The digests of rows are keyed, so that a party that chooses names and rows cannot find two
-    rows with the same digest.
-    """
-
-    NAME_BYTES = 8
-
-    def __init__(self, path: Path | None, key: bytes) -> None:
-        """Load the digests from a file, which need not exist; without a path, nothing is stored."""
-        self._known, self._key = DigestSet(path), key
-        self._names = {entry[: self.NAME_BYTES] for entry in self._known}
-
-    @property
-    def n_changed(self) -> int:
-        """The number of rows received under a name that had another row before."""
-        return len(self._known) - len(self._names)
-
-    def add(self, rows: Iterable[tuple[bytes, bytes]], most_changed: int) -> bool:
-        """Add names and rows unless more than ``most_changed`` rows would have changed; return whether it did so."""
-        digests = (name + blake2b(row, key=self._key, digest_size=8).digest() for name, row in rows)
-        new = self._known.missing(digests)
-        names = self._names | {entry[: self.NAME_BYTES] for entry in new}
-        if new and len(self._known) + len(new) - len(names) > max(self.n_changed, most_changed):
-            return False
-        self._known.add(new)
-        self._names = names
-        return True
 
 
 def load_or_create_secret(path: Path | str) -> bytes:

@@ -124,7 +124,6 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield "# For the trees of method stacked, the secondary sends random features of every linked row, once."
     yield "# They hide little: anyone who knows some rows can estimate the rest; `fedsim approve` measures how well."
     yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
-    yield '# coordinator = "blind" # it sees no encoded identifiers; slower, without `relative`, "fields" and tau'
     for key in plan.links:
         yield from _linkage_lines(plan, key)
 

@@ -16,7 +16,6 @@ from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection, SecondaryTerms, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage import blind_linkage
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.cut_layer import CutNoise
@@ -181,59 +180,13 @@ def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(fo
     assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
 
 
-def test_a_blind_coordinator_is_attacked_by_what_it_opens(folder):
-    job = read_job(folder / "job.toml")
-    job = job.model_copy(update={"protection": Protection(coordinator="blind")})
-    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
-    attacks = linkage_attacks.coordinator_attacks(audited.linkage, FAST, np.random.default_rng(0))
-    rows, skipped = run_attacks("rentals", attacks, FAST.memory)
-    found = {row.found.attack: row.found for row in rows}
-    assert not skipped
-    assert {(row.found.adversary, row.victim) for row in rows} == {(Adversary.COORDINATOR, Victim.PRIMARY)}
-    assert found[linkage_attacks.PARTNERS_TABLE].score.value > found[linkage_attacks.PUBLIC_LIST].score.value
-    assert found["frequency of profiles"].score.low <= found["frequency of profiles"].blind
-    assert found["order of distance profiles"].score.value < 0.5
-
-
-def test_a_blind_job_is_attacked_under_its_own_noise(folder):
-    setup = replace(linked(folder).setup, blind=True)
-    plain, blind = (one.linkage(tau=None, sigma=0.4) for one in (replace(setup, blind=False), setup))
-    metric = blind_linkage.blind_metric("hamming", blind.encoded[1].n_bits)
-    noise = 0.4 * blind_linkage.measure_spread(blind.encoded[1], metric, blind.terms.k)
-    residual = -blind.view.similarity * blind.view.scale.deviation - blind.view.scale.mean - blind.distances()
-    assert residual.std() == pytest.approx(noise, rel=0.1)
-    assert blind.view.sigma == pytest.approx(blind.promised_sigma, rel=0.1)
-    assert (plain.promised_sigma, plain.view.sigma) == (0.4, 0.4)
-    assert blind.view.sigma != pytest.approx(0.4, rel=0.1)  # relative to another spread
-    assert verdicts(blind)["greedy, distances"] is Verdict.KEPT
-
-
-def test_a_build_that_lays_less_noise_on_blind_links_than_the_job_says_is_caught(folder, monkeypatch):
-    honest = blind_linkage.BlindNoise.draw
-    monkeypatch.setattr(blind_linkage.BlindNoise, "draw", lambda *given: (0 * honest(*given)[0], honest(*given)[1]))
-    linkage = replace(linked(folder).setup, blind=True).linkage(tau=None, sigma=0.4)
-    assert verdicts(linkage)["greedy, distances"] is Verdict.BROKEN
-
-
-def test_a_plain_coordinator_is_attacked_by_the_filters_of_both_parties(folder):
+def test_the_coordinator_is_attacked_by_the_filters_of_both_parties(folder):
     job = read_job(folder / "job.toml")
     audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
     attacks = linkage_attacks.coordinator_attacks(audited.linkage, FAST, np.random.default_rng(0))
     rows, _ = run_attacks("rentals", attacks, FAST.memory)
     assert {row.victim for row in rows} == set(Victim)
     assert len({row.found.attack for row in rows}) == len(rows)
-
-
-@pytest.mark.parametrize("epsilon", [5.0, 0.5])
-def test_blurring_bounds_how_many_rows_a_blind_coordinator_names(folder, epsilon):
-    job = read_job(folder / "job.toml")
-    job = job.model_copy(update={"protection": Protection(coordinator="blind")})
-    setup = prepare_audit(job, tables_of(folder, job), "rentals", FAST)[0].setup
-    linkage = setup.linkage(blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
-    attacks = linkage_attacks.coordinator_attacks(linkage, FAST, np.random.default_rng(0))
-    rows, _ = run_attacks("rentals", [one for one in attacks if one.kind is AttackKind.PROFILES], FAST.memory)
-    assert [row.verdict for row in rows] == [Verdict.KEPT, Verdict.KEPT]
-    assert all(row.guarantee.most < 1 for row in rows)
 
 
 SEALED = Protection.model_validate({"gradients": "none", "activations": ACTIVATIONS})
@@ -384,8 +337,7 @@ def test_advice_names_a_setting_that_was_measured(folder):
     settings = replace(FAST, tries=2, limit=0.3, epochs=2)
     report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), settings)
     reached = [advice for advice in report.advice if advice.reached]
-    blind = 'protection.coordinator = "blind", with sigma = 0.4 instead of tau'
-    assert {'protection.gradients = "none"', blind} <= {one.setting for one in report.advice}
+    assert 'protection.gradients = "none"' in {one.setting for one in report.advice}
     assert all(advice.leak <= 0.3 for advice in reached)
     labels = [advice for advice in report.advice if advice.setting == 'protection.gradients = "none"']
     assert all(advice.reached and advice.leak == 0 for advice in labels)

@@ -127,14 +127,6 @@ def test_a_blurred_place_is_not_found_better_by_made_up_records_than_by_itself(f
     assert {row.verdict for row in rows.values()} == {Verdict.KEPT}
 
 
-def test_a_blind_coordinator_is_probed_as_often_as_new_records_are_allowed(folder):
-    blind = Protection(gradients="none", coordinator="blind")
-    audit = budget(prepared(folder, blind, tau=None, sigma=0.4), Policy(max_new_records=70), Policy())
-    assert audit.allowance == Allowance(jobs=100, new_records=70, new_links=None, record_uses=None)
-    rows = np.unique(audit.linkage.order[audit.linkage.view.partner])[:30]
-    assert len(probe_rows(audit, rows, np.random.default_rng(0)).view) == 60
-
-
 def test_the_smaller_limit_of_two_policies_counts(folder):
     job: Job = read_job(folder / "job.toml")
     secondary = Policy(max_jobs=50, max_total_epochs=10, max_new_records=500, max_record_uses=7)
@@ -151,10 +143,8 @@ def checks(audit: BudgetAudit) -> dict[str, Verdict]:
     return {name: row.verdict for name, row in rows_of(audit, AttackKind.BUILD_CHECK).items()}
 
 
-@pytest.mark.parametrize("coordinator", ["plain", "blind"])
-def test_an_honest_build_draws_nothing_twice_and_refuses_what_exceeds_a_limit(folder, coordinator):
-    protection = SEALED.model_copy(update={"coordinator": coordinator})
-    audited = prepared(folder, protection, tau=None, sigma=0.4, blur=BLUR)
+def test_an_honest_build_draws_nothing_twice_and_refuses_what_exceeds_a_limit(folder):
+    audited = prepared(folder, SEALED, tau=None, sigma=0.4, blur=BLUR)
     policy = Policy(max_jobs=3, max_records=5, max_record_uses=4, max_new_records=30)
     assert checks(budget(audited, policy)) == {NOISE_AGAIN: Verdict.KEPT, BEYOND: Verdict.KEPT}
 

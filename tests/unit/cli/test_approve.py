@@ -78,7 +78,7 @@ def test_the_owner_reads_the_audit_of_exactly_this_job_or_how_to_make_it():
             ("rentals", "primary", "secondary", 0.1, "greedy"),
             ("rentals", "primary", "secondary", 0.4, "trilateration"),
             ("schools", "coordinator", "secondary", 0.9, "order"),
-            ("rentals", "coordinator", "primary", 0.9, "profiles"),
+            ("rentals", "coordinator", "primary", 0.9, "names"),
         )
     )
     report = {"format": AUDIT_FORMAT, "hash": job.hash, "tables": [str(party.party)], "headline": "the worst"}

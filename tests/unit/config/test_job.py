@@ -261,8 +261,7 @@ NOISY = {"clip": 1.0, "noise": 1.0}
         ({"secondaries": {"taxes": {"aligned_with": "taxes"}}}, "unknown-alignment"),
         ({"secondaries": {"taxes": {"aligned_with": "debts"}}}, "unknown-alignment"),
         ({"secondaries": {"taxes": {"aligned_with": "rentals", "k": 3}}}, "terms-of-aligned"),
-        ({"protection": {"coordinator": "blind"}}, "aligned-and-blind"),
-        ({"protection": {"preset": "protected"}}, "aligned-and-blind"),
+        ({"protection": {"preset": "protected"}}, "aligned-and-sealed-labels"),
         ({"protection": {"gradients": "none"}}, "aligned-and-sealed-labels"),
         ({"training": {"start_from": "0" * 64}}, "aligned-and-start-from"),
         (
@@ -277,12 +276,11 @@ def test_an_alignment_that_cannot_be_is_refused(changes, code):
     assert caught.value.faults[0].code == code
 
 
-@pytest.mark.parametrize(("given", "missing"), [({}, "coordinator"), ({"coordinator": "plain"}, "gradients")])
-def test_what_a_preset_sets_for_an_aligned_secondary_is_refused_with_the_setting_to_give(given, missing):
+def test_what_a_preset_sets_for_an_aligned_secondary_is_refused_with_the_setting_to_give():
     with pytest.raises(ConfigFileError) as caught:
-        Job.from_dict(aligned_words(protection={"preset": "protected", **given}))
+        Job.from_dict(aligned_words(protection={"preset": "protected"}))
     assert "preset" in str(caught.value)
-    assert f"set {missing} = " in str(caught.value)
+    assert "set gradients = " in str(caught.value)
 
 
 def test_features_of_an_aligned_secondary_are_not_averaged_over_places_that_it_does_not_have():
@@ -292,7 +290,6 @@ def test_features_of_an_aligned_secondary_are_not_averaged_over_places_that_it_d
     with pytest.raises(ConfigFileError) as caught:
         Job.from_dict(aligned_words(secondaries=places, protection={"features": {"average_of": 5}}))
     assert caught.value.faults[0].code == "neighbours-need-places"
-    plain = {"preset": "protected", "coordinator": "plain", "gradients": NOISY}
-    job = Job.from_dict(aligned_words(secondaries=places, protection=plain))
-    assert (job.protection.features.average_of, job.protection.features.noise) == (None, 1.0)
+    job = Job.from_dict(aligned_words(secondaries=places, protection={"preset": "protected", "gradients": NOISY}))
+    assert job.secondaries["rentals"].blur is not None
     assert vars(job.secondaries["debts"].linkage) == vars(job.secondaries["rentals"].linkage)

@@ -56,7 +56,6 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", "min_average_of = 5", ("5", "1")),
         ("rentals", "min_exchange_of = 5", ("5", "1")),
         ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("noise of 0", "averages over 1")),
-        ("rentals", "blind_coordinator = true", ("blind",)),
         ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "explanations = false", ("explanations = false",)),
         ("rentals", "activations = { min_noise = 0.5 }", ("0.5", "none")),
@@ -177,9 +176,8 @@ def test_averages_meet_the_rule_of_an_exchange(tmp_path, features, rules):
 
 
 def test_a_policy_that_asks_for_it_accepts_the_protected_preset(tmp_path):
-    rule = "blind_coordinator = true\nsealed_labels = true\nmin_feature_noise = 1"
-    rentals = party_with(tmp_path, "rentals", rule)
-    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("tau = 0.01\n", "")
+    rentals = party_with(tmp_path, "rentals", "sealed_labels = true\nmax_epsilon_per_km = 5")
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8")
     path = tmp_path / "job.toml"
     path.write_text(f'{text}\n[protection]\npreset = "protected"\n', encoding="utf-8")
     assert not policy_violations(read_job(path), rentals)
@@ -232,11 +230,11 @@ def test_an_audit_must_be_of_this_job_on_the_own_table_and_within_the_limit(tmp_
     assert [violation.rule for violation in policy_violations(job, rentals)] == (["audit"] if code else [])
 
 
-def test_an_attack_of_a_blind_coordinator_on_the_primary_counts_for_the_primary_alone(tmp_path):
-    job, profiles = job_with(tmp_path), FINDING | {"adversary": "coordinator", "victim": "primary", "leak": 0.4}
+def test_an_attack_of_the_coordinator_on_the_primary_counts_for_the_primary_alone(tmp_path):
+    job, names = job_with(tmp_path), FINDING | {"adversary": "coordinator", "victim": "primary", "leak": 0.4}
     for name, code in (("city", "above-limit"), ("rentals", "")):
         own = party_with(tmp_path, name, "audit = { limit = 0.3 }")
-        report_on_file(job, own, findings=[FINDING, profiles])
+        report_on_file(job, own, findings=[FINDING, names])
         found = audit_shortfall(job, own)
         assert (found.code if found else "") == code
 

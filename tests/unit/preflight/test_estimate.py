@@ -35,15 +35,10 @@ from fedsim.protocol.messages import (
     Activations,
     Ask,
     Candidates,
-    Correction,
     Gradients,
-    MaskedTile,
-    MaskedVectors,
-    Opened,
     Partners,
     Queries,
     RowOrder,
-    ShareOfTile,
 )
 from fedsim.protocol.transport import NO_BYTES, Envelope, encode
 from fedsim.registry import PRESETS, WIRE_FORMATS
@@ -174,22 +169,6 @@ def test_the_linkage_has_the_bytes_of_its_messages():
         RowOrder("rentals", n, order=np.zeros(m, np.int32), records=np.zeros(0, np.uint64), seal=NO_BYTES),
     ]
     assert linkage_bytes(RENTALS) == pytest.approx(sum(map(frame, messages)), rel=1e-2)
-
-
-@pytest.mark.parametrize(("metric", "ring"), [("hamming", np.uint16), ("dice", np.uint32), ("position", np.uint64)])
-def test_a_blind_linkage_has_the_bytes_of_its_messages(metric, ring):
-    sizes = replace(RENTALS, metric=metric, blind=True)
-    n, m, k, axes = sizes.records, sizes.candidates, sizes.k, 64 if metric == "position" else 2048
-    share = ShareOfTile("rentals", "d" * 32, 0, values=np.zeros((n, m), ring))
-    values = np.zeros(n * k, np.uint32 if metric == "hamming" else np.uint64)
-    messages = [
-        MaskedVectors(np.zeros((m, axes), ring)),
-        MaskedTile(0, values=np.zeros((n, axes), ring)),
-        Correction(np.zeros((n, m), ring)),
-        *(share, share),
-        Opened(np.zeros(n, np.int32), places=np.zeros(n * k, np.int32), values=values),
-    ]
-    assert linkage_bytes(sizes) == pytest.approx(sum(map(frame, messages)), rel=1e-2)
 
 
 def test_half_precision_halves_the_bytes_and_more_epochs_multiply_them():

@@ -10,7 +10,7 @@ import pytest
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
 from fedsim.cli.evaluation import findings_table
-from fedsim.report.audit_page import BLIND_KNOWLEDGE, attack_figures, audit_page
+from fedsim.report.audit_page import attack_figures, audit_page
 
 
 def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) -> AuditRow:
@@ -92,11 +92,3 @@ def test_only_attacks_above_the_limit_or_a_guarantee_are_red():
     assert [dot == "bar bad" for dot in dots] == expected
     assert True in expected
     assert False in expected
-
-
-def test_the_figure_of_a_blind_coordinator_says_what_it_knows():
-    (profiles,), (filters,) = (
-        attack_figures([row(0.5, None, kind).as_dict()], limit=0.01) for kind in (AttackKind.PROFILES, AttackKind.NAMES)
-    )
-    assert profiles.caption.startswith(BLIND_KNOWLEDGE)
-    assert not filters.caption.startswith(BLIND_KNOWLEDGE)

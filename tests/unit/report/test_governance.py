@@ -85,16 +85,6 @@ def test_sealed_labels_show_in_the_flows(place):
     assert "embedding" in said
 
 
-def test_what_crosses_under_a_blind_coordinator_is_said_of_each_party(tmp_path):
-    noise = {RENTALS: {"tau": None, "sigma": 0.4}}
-    job = create_local_job(tmp_path / "blind", protection={"coordinator": "blind"}, secondaries=noise).job
-    said = {(str(sender.role), str(receiver.role)): what for sender, receiver, what in data_flows(job)}
-    assert "random name" in said["primary", "coordinator"]
-    assert "standard deviation" not in said["primary", "coordinator"]
-    assert "random name" not in said["secondary", "coordinator"]
-    assert "standard deviation" in said["secondary", "coordinator"]
-
-
 SHOWN = "25 %", "at least 2 records", "leave its records out", "attacked under other noise"
 
 

@@ -110,33 +110,20 @@ def test_the_embedding_is_in_the_table_of_who_received_what(
     assert ("embedding" in describe_received(job)["city"]) == job.sends_embedding == seen[0]
 
 
-def job_under(coordinator: str) -> dict[str, Any]:
-    """Return a job with noise that a blind coordinator can apply as well."""
-    job = record_of().job
-    secondaries = {name: terms | {"tau": None, "sigma": 0.4} for name, terms in job["secondaries"].items()}
-    return job | {"secondaries": secondaries, "protection": {"coordinator": coordinator}}
-
-
 @pytest.mark.parametrize(
-    ("coordinator", "victim", "row"),
-    [
-        ("plain", "primary", "identifiers of the primary"),
-        ("plain", "secondary", "identifiers of a secondary"),
-        ("blind", "primary", "distances"),
-    ],
+    ("victim", "row"), [("primary", "identifiers of the primary"), ("secondary", "identifiers of a secondary")]
 )
-def test_what_the_coordinator_infers_stands_where_it_comes_from(coordinator, victim, row):
-    job = Job.from_dict(job_under(coordinator))
+def test_what_the_coordinator_infers_stands_where_it_comes_from(victim, row):
+    job = Job.from_dict(record_of().job)
     score = {"measure": "share", "score": {"value": 0.4}, "leak": 0.4, "learns": "names", "attack": "graph"}
     audit = {"limit": 0.01, "findings": [{"kind": "names", "adversary": "coordinator", "victim": victim, **score}]}
     found = [name for name, *_, cell in visibility_table(job, audit).rows if "reveals names" in cell]
     assert found == [row]
 
 
-@pytest.mark.parametrize(("coordinator", "stay"), [("plain", True), ("blind", False)])
-def test_distances_are_said_to_stay_with_a_plain_coordinator_alone(tmp_path, coordinator, stay):
-    write_run(tmp_path, replace(record_of(), job=job_under(coordinator)))
-    assert ("Distances stay with the coordinator" in page_of(tmp_path)) == stay
+def test_distances_are_said_to_stay_with_the_coordinator(tmp_path):
+    write_run(tmp_path, record_of())
+    assert "Distances stay with the coordinator" in page_of(tmp_path)
 
 
 def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:

@@ -184,22 +184,6 @@ def test_a_secondary_reads_whether_explanations_show_its_records(tmp_path):
     assert ["explanations" in settings for _, settings in texts] == [False, True]
 
 
-@pytest.mark.parametrize("name", ["notary", "city", "rentals"])
-def test_under_a_blind_coordinator_encoded_identifiers_are_masked_and_go_to_the_other_party(tmp_path, name):
-    job, own = job_with(tmp_path), party_with(tmp_path, name=name)
-    blind = job.model_copy(update={"protection": job.protection.model_copy(update={"coordinator": "blind"})})
-    paragraphs = describe_disclosure(blind, own, resolve_columns(job, own))
-    text = {paragraph.heading: " ".join(paragraph.sentences) for paragraph in paragraphs}
-    if name == "notary":
-        assert "no identifier" in text["receives"]
-    else:
-        assert "4,096 bits" not in text["to coordinator 'notary'"]
-        other = "to primary 'city'" if name == "rentals" else "to secondary 'rentals'"
-        assert "4,096 bits" in text[other]
-        assert "masks" in text[other]
-        assert ("equal encodings" in text[other]) == (name == "rentals")
-
-
 def test_positions_are_not_called_filters(tmp_path):
     job, own = job_with(tmp_path), party_with(tmp_path, name="rentals")
     terms = job.secondaries["rentals"].model_copy(update={"metric": "position"})

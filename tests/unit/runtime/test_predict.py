@@ -46,21 +46,15 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
-NOISE = {"tau = 0.05": "sigma = 0.4"}, {"max_tau = 0.05": "min_sigma = 0.4"}
-BLIND = {"job": NOISE[0] | {"[network]": '[protection]\ncoordinator = "blind"\n\n[network]'}, "rentals": NOISE[1]}
-SEALED = {"[network]": '[protection]\ncoordinator = "blind"\ngradients = "none"\n\n[network]'}
-BLIND_SEALED = BLIND | {"job": NOISE[0] | SEALED}
-
-
 PROTECTION = {"[network]": '[protection]\nembedding = "random"\n\n[network]'}
 EMBEDDED = {"job": STACKED["job"] | PROTECTION}
 
 
 @pytest.mark.parametrize(
     "world",
-    [{}, STACKED, EMBEDDED, BLIND, BLIND_SEALED],
+    [{}, STACKED, EMBEDDED],
     indirect=True,
-    ids=["fedsim", "stacked", "embedded", "blind", "blind and sealed"],
+    ids=["fedsim", "stacked", "embedded"],
 )
 def test_test_records_are_predicted_as_well_as_training_said(world):
     world.bring("notary"), world.bring("rentals")
@@ -357,11 +351,8 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
     assert "rows deleted" in [entry.what for entry in read_audit_log(open_audit_log(world.files["city"]).path)]
 
 
-@pytest.mark.parametrize("changes", [SEALED, BLIND_SEALED | {"city": SOLO}], ids=["plain", "blind"])
-def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(
-    tmp_path, changes, monkeypatch
-):
-    lay_out(tmp_path, changes)
+def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(tmp_path, monkeypatch):
+    lay_out(tmp_path, SEALED)
     (job, files), transport, connected = read_all(tmp_path), InProcessTransport(), []
     train = training.train
     with staying(job, files["notary"], transport), staying(job, files["rentals"], transport) as rentals:
@@ -387,28 +378,10 @@ def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and
     assert not connected
 
 
-FEW = BLIND | {"notary": {"[tls]": "[policy]\nmax_new_records = 5\n\n[tls]"}, "city": SOLO}
-
-
-@pytest.mark.parametrize("world", [FEW], indirect=True)
-def test_a_blind_coordinator_counts_new_records_once_and_refuses_too_many(world):
-    notary = world.bring("notary")
-    world.bring("rentals")
-    predictor = world.predictor()
-    shifted = world.records.with_columns(lat=pl.col("lat") + 0.05)
-    first = predictor.predict(shifted[:3]).values
-    assert predictor.predict(shifted[:3]).values == first
-    assert len((notary.folder / "lists" / "rentals" / "new-records").read_bytes()) == 3 * 16
-    with raises(PeerError, "not-linked"):
-        predictor.predict(shifted)
-    assert predictor.predict(shifted[:3]).values == first
-
-
 USED_ONCE = {"rentals": {"max_tau = 0.05": "max_tau = 0.05\nmax_record_uses = 1"}}
-USED_ONCE_BLIND = BLIND | {"rentals": {"max_tau = 0.05": "min_sigma = 0.4\nmax_record_uses = 1"}}
 
 
-@pytest.mark.parametrize("world", [USED_ONCE, USED_ONCE_BLIND], indirect=True, ids=["plain", "blind"])
+@pytest.mark.parametrize("world", [USED_ONCE], indirect=True)
 def test_a_secondary_limits_how_often_predictions_use_one_of_its_records(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()

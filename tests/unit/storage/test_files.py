@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import FileError
-from fedsim.storage.files import NamedRows, append_durably, atomic_folder, atomic_write
+from fedsim.storage.files import append_durably, atomic_folder, atomic_write
 
 
 def write(path: Path) -> None:
@@ -115,15 +115,3 @@ def test_appending_cuts_off_an_incomplete_line_and_leaves_the_file_as_it_was_on_
     with pytest.raises(FileError):
         append_durably(path, b"four\n")
     assert path.read_bytes() == b"one\ntwo\nthree\n"
-
-
-def test_a_name_that_comes_with_another_row_is_counted_through_restarts(tmp_path):
-    rows = NamedRows(tmp_path / "rows", bytes(32))
-    assert rows.add([(b"a" * 8, b"1"), (b"b" * 8, b"1")], most_changed=0)
-    assert rows.add([(b"a" * 8, b"1")], most_changed=0)
-    assert not rows.add([(b"a" * 8, b"2")], most_changed=0)
-    assert rows.add([(b"a" * 8, b"2")], most_changed=1)
-    again = NamedRows(tmp_path / "rows", bytes(32))
-    assert again.n_changed == rows.n_changed == 1
-    assert again.add([(b"a" * 8, b"2"), (b"b" * 8, b"1")], most_changed=0)
-    assert not again.add([(b"b" * 8, b"2")], most_changed=1)

@@ -160,11 +160,6 @@ def test_similarities_of_names_are_relative_unless_many_names_are_equal(equal, r
     pl.DataFrame({"name": theirs, "rent": [row % 7 for row in range(100)]}).write_csv("b.csv")
     fedsim("init", "--primary", "a.csv", "--secondary", "b.csv", "--label", "price", "--yes", "--quiet")
     assert read_job(Path("job.toml")).secondaries["b"].relative is relative
-    text = (
-        Path("job.toml").read_text().replace("\n# coordinator", "\ncoordinator").replace("\nrelative", "\n# relative")
-    )
-    Path("job.toml").write_text(text)
-    assert read_job(Path("job.toml")).protection.blind
 
 
 def test_titles_link_with_the_year_that_agrees_where_they_are_equal():

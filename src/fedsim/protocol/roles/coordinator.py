@@ -31,13 +31,6 @@ from fedsim.linkage.private_linkage import (
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
-from fedsim.protocol.roles.blind_coordinator import (
-    NEW_RECORDS_FILE,
-    BlindDealer,
-    BlindMessage,
-    changed_identifiers,
-    find_new_records,
-)
 from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
 from fedsim.storage.files import DigestSet, append_durably, atomic_write
@@ -47,8 +40,8 @@ from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
 if TYPE_CHECKING:
     from fedsim.linkage.engines import Engine
 
-PlainMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
-NEW_LINKS_FILE = "new-links"
+LinkMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
+NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
 NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
 QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
 FINISHED_FILE = "finished"
@@ -97,6 +90,23 @@ class LinkedQueries:
         if set(tensors) != {"records", "counted"} or "digest" not in facts:
             raise damaged_file(path, QUERIES_FORMAT)
         return cls(facts["digest"], tensors["records"], tensors["counted"].astype(bool))
+
+
+def changed_identifiers(party: str, list_name: str) -> PolicyError:
+    """Return the error for a table other than the one that was linked: it would be a new sample of the noise."""
+    fault = f"the identifiers of {party} have changed since list '{list_name}' was linked"
+    hint = "a changed table needs a new job: give the job another name and have it approved"
+    return PolicyError(f"{fault}; {hint}", code="identifiers-changed")
+
+
+def find_new_records(linked: DigestSet, digests: list[bytes], limit: int, list_name: str) -> list[bytes]:
+    """Return the records that were not linked for predictions before; raise ``PolicyError`` beyond the limit."""
+    new = linked.missing(digests)
+    if len(linked) + len(new) > limit:
+        seen = f"the coordinator has linked {len(linked):,} new records of list '{list_name}'"
+        rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
+        raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
+    return new
 
 
 LinkProgress = Callable[[str, int, int], None]  # list, records linked so far, all records
@@ -218,19 +228,13 @@ class Coordinator:
         folder: Path,
         *,
         limits: LinkLimits,
-        blind_bits: Mapping[str, int] | None = None,
         aligned: Mapping[str, str] | None = None,
         progress: LinkProgress = lambda name, done, total: None,
         engine: Engine | None = None,
     ) -> None:
-        # Where it must not see filters, ``blind_bits`` has their sizes by list. ``aligned`` has the list of every
-        # secondary that has none of its own: it gets the same row order.
+        # ``aligned`` has the list of every secondary that has none of its own: it gets the same row order.
         self._aligned = dict(aligned or {})
         self._progress, self._engine = progress, engine
-        self._dealers = {
-            name: BlindDealer(name, lists[name], n_bits, secret, folder / name, limits.new_records)
-            for name, n_bits in (blind_bits or {}).items()
-        }
         self._secret, self._limits, self._end_file = secret, limits, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
@@ -248,8 +252,6 @@ class Coordinator:
     @property
     def all_linked(self) -> bool:
         """Whether every list has been linked."""
-        if self._dealers:
-            return all(dealer.linked for dealer in self._dealers.values())
         return all(partner_list.linked is not None for partner_list in self._lists.values())
 
     def serve(self, session: Session) -> None:
@@ -267,8 +269,7 @@ class Coordinator:
             session.send(m.Done(""), reply_to=envelope.sequence)
             self.finished.set()
             return
-        blind = isinstance(message, BlindMessage)
-        if blind != bool(self._dealers) or not isinstance(message, BlindMessage | PlainMessage):
+        if not isinstance(message, LinkMessage):
             raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
         name, aligned = message.partner_list, peer.role is m.Role.SECONDARY and peer.name in self._aligned
         own = self._aligned[peer.name] if aligned else peer.name
@@ -277,18 +278,10 @@ class Coordinator:
         if aligned and not isinstance(message, m.Offer):
             fault = f"{peer} sent '{message.kind}', but it is aligned with '{own}' and has no identifiers"
             raise PeerError(fault, code="unexpected-message")
-        if isinstance(message, BlindMessage):
-            reply = self._dealers[name].answer(session, message, partial(self._progress, name))
-            session.send(reply, reply_to=envelope.sequence)
-        else:
-            self._answer_plainly(session, envelope.sequence, self._lists[name], message)
+        self._answer_about_list(session, envelope.sequence, self._lists[name], message)
 
-    def _answer_plainly(
-        self,
-        session: Session,
-        sequence: int,
-        partner_list: LinkedListState,
-        message: m.Offer | m.Candidates | m.Queries | m.NewQueries,
+    def _answer_about_list(
+        self, session: Session, sequence: int, partner_list: LinkedListState, message: LinkMessage
     ) -> None:
         have, peer = "", session.peer
         if isinstance(message, m.NewQueries):

@@ -6,9 +6,8 @@ The primary requests rows by pseudonym, or by link if the job hides rows; the co
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from torch import Tensor
 from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol import cut_layer, messages as m, transport
-from fedsim.protocol.roles.blind_secondary import REQUESTS, BlindResponder
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS, LocalSecondary
@@ -44,12 +42,6 @@ class RowMapping:
     records: Words
     key: Bits
     n_trained: int  # training records of the primary
-
-    @classmethod
-    def without_links(cls, n_rows: int, n_trained: int) -> RowMapping:
-        """Return a mapping in which no row has a number yet, for a blind linkage; nobody has its key to seal links."""
-        unlinked, key = np.full(n_rows, m.UNLINKED, np.int32), secrets.token_bytes(transport.SEAL_KEY_BYTES)
-        return cls(unlinked, np.zeros(0, np.uint64), np.frombuffer(key, np.uint8), n_trained)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -83,13 +75,6 @@ class RowMapping:
             raise LookupError
         at = first[place]
         return links.rows[at], links.records[at // k] if len(self.records) else None
-
-
-def add_members(order: RowMapping, blind: BlindResponder, members: m.ClassMembers) -> RowMapping:
-    """Return the order with the rows behind the pseudonyms that the primary has just been told."""
-    rows = order.rows.copy()
-    rows[members.rows] = blind.candidates.order[members.rows]
-    return replace(order, rows=rows)
 
 
 def fetch_row_mapping(
@@ -195,24 +180,8 @@ class RequestCounter:
 
     def count_records(self, peer: m.Party, records: Words) -> None:
         """Count the new records of a prediction, which the coordinator named."""
-        self._count_new(peer, [record.tobytes().ljust(16, b"\0") for record in np.unique(records)])
-
-    def count_named(self, peer: m.Party, request: str, records: Words, changed: int) -> None:
-        """Count new records that the primary named: each once per request, because the name alone binds nothing.
-
-        ``changed`` records came under the name of another one of the same request.
-        """
-        parts = (request.encode() + record.tobytes() for record in np.unique(records))
-        self._count_new(peer, [blake2b(part, digest_size=16).digest() for part in parts], changed)
-
-    def _count_new(self, peer: m.Party, digests: list[bytes], changed: int = 0) -> None:
-        limit = self.limits.new_records - changed
-        self._add(self._predicted, digests, limit, f"{peer} requested predictions of new records")
-
-    @property
-    def spare_records(self) -> int:
-        """How many further new records may be asked about."""
-        return self.limits.new_records - len(self._predicted)
+        digests = [record.tobytes().ljust(16, b"\0") for record in np.unique(records)]
+        self._add(self._predicted, digests, self.limits.new_records, f"{peer} requested predictions of new records")
 
     @staticmethod
     def _add(known: DigestSet, digests: list[bytes], limit: int, request: str, *, sync: bool = True) -> None:
@@ -229,7 +198,7 @@ class SecondaryResponder:
 
     ``start`` builds a new network as a Begin requests, ``load_trained`` loads the saved one, ``finish`` saves one,
     ``on_new_rows`` may refuse to show rows that new records are linked to, by a ``PolicyError``; so may ``on_uses``,
-    which gets the same rows with the hash of the new record, or of the request if the coordinator is blind.
+    which gets the same rows with the hash of the new record.
     ``on_farewell`` runs when the primary is done.
     """
 
@@ -245,7 +214,6 @@ class SecondaryResponder:
     noise: cut_layer.CutNoise | None = None
     on_uses: Callable[[Integers32, Words], None] = lambda rows, uses: None
     sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
-    blind: BlindResponder | None = None  # links records if the coordinator is blind
     embedding: Tensor | None = None  # of every row, which the primary may request once beside the activations
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
@@ -267,8 +235,6 @@ class SecondaryResponder:
 
     def _reply(self, session: Session, envelope: transport.Envelope) -> m.Message | None:
         message = envelope.message
-        if self.blind is not None and isinstance(message, REQUESTS):
-            return self._link_blindly(session, self.blind, message)
         if isinstance(message, m.Meet):
             return self._meet(session, message)
         if self.sealed and not isinstance(message, m.Infer | m.Finish):
@@ -293,31 +259,10 @@ class SecondaryResponder:
             self._in_study, self._counter = False, self.requests
         return m.Ready(self.width, len(self.order))
 
-    def _link_blindly(self, session: Session, blind: BlindResponder, message: m.Message) -> m.Message:
-        """Link new records, or those of training again for a primary that lost its links."""
-        if self._training:
-            raise PeerError(f"{session.peer} sent '{message.kind}' during training", code="new-in-training")
-        if isinstance(message, m.BlindBegin) and message.new:  # before distances are computed
-            self.requests.count_named(session.peer, message.request, message.records, blind.changed_rows)
-        blind.spare_records = self.requests.spare_records
-        reply = blind.reply(session, message)
-        if isinstance(reply, m.ClassMembers):
-            again = blind.begun is not None and not blind.begun.new
-            if again and (self.order.rows[reply.rows] == m.UNLINKED).any():
-                fault = f"{session.peer} named other rows than those that its training records are linked to"
-                raise PeerError(fault, code="bad-rows")
-            order = add_members(self.order, blind, reply)
-            rows, use = order.rows[reply.rows], "" if again or blind.begun is None else blind.begun.request
-            name = np.frombuffer(blake2b(use.encode(), digest_size=8).digest(), np.uint64)
-            self._show_rows(rows, np.repeat(name, len(rows)) if use else None)
-            self.order = order
-        return reply
-
-    def _show_rows(self, rows: Integers32, uses: Words | None) -> None:
+    def _show_rows(self, rows: Integers32, uses: Words) -> None:
         """Count rows that may be requested from now on, and who uses them; the owner's limits refuse the primary."""
         try:
-            if uses is not None:
-                self.on_uses(rows, uses)
+            self.on_uses(rows, uses)
             self.on_new_rows(rows)
         except PolicyError as error:
             raise PeerError(str(error), code=error.code) from error

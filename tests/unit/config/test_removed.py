@@ -1,0 +1,47 @@
+"""A job or party file that names a setting of an earlier version, which did not protect, is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsim.config.job import read_job
+from fedsim.config.party_file import read_party_file
+from fedsim.config.removed import REMOVED_SETTINGS
+from fedsim.config.toml_file import ConfigFileError
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+LINES = {  # what a file of an earlier version said, by the setting that is gone
+    "protection.coordinator": 'coordinator = "blind"',
+    "policy.blind_coordinator": "blind_coordinator = true",
+}
+
+
+def file_with(folder: Path, setting: str, line: str) -> tuple[Path, str]:
+    """A job or party file with a line in the section of this setting, and the full name of the setting."""
+    section, _, name = setting.partition(".")
+    kind = "job_rentals.toml" if section == "policy" else "job.toml"
+    text = (GOLDEN / kind).read_text(encoding="utf-8")
+    header = "[secondaries.rentals]" if section == "secondaries" else f"[{section}]"
+    text = text if header in text else f"{text}\n{header}\n"
+    path = folder / kind
+    path.write_text(text.replace(f"{header}\n", f"{header}\n{line}\n"), encoding="utf-8")
+    return path, f"secondaries.rentals.{name.partition('.')[2]}" if section == "secondaries" else setting
+
+
+def test_every_removed_setting_is_tried_here():
+    assert set(LINES) == set(REMOVED_SETTINGS)
+
+
+@pytest.mark.parametrize("setting", REMOVED_SETTINGS)
+def test_a_removed_setting_is_refused_in_one_line_with_the_way_out(tmp_path, setting):
+    path, name = file_with(tmp_path, setting, LINES[setting])
+    with pytest.raises(ConfigFileError) as caught:
+        (read_party_file if setting.startswith("policy") else read_job)(path)
+    [fault] = caught.value.faults
+    assert (fault.code, fault.setting) == ("removed-setting", name)
+    assert path.read_text(encoding="utf-8").splitlines()[fault.line - 1] == LINES[setting]
+    assert str(caught.value) == fault.message
+    assert "\n" not in fault.message
+    assert fault.message.endswith(REMOVED_SETTINGS[setting])
