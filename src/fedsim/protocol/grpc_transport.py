@@ -135,7 +135,7 @@ class GrpcListener:
                 port = self._server.add_secure_port(f"unix:{path}" if relay else address, trust)
         except RuntimeError:
             fault = f"cannot listen at {address}: the port is in use, or the address does not belong to this machine"
-            hint = "stop the other program, or change the port in the job (all parties must approve it again)"
+            hint = "stop the other program, or change the port in the job file of every party; approvals stay valid"
             raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
         # Behind a relay, what connects has shown a certificate to it, and this process opens the connections itself.
         self.guard = None if relay else ConnectionGuard(port, limit)

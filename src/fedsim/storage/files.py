@@ -6,7 +6,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
@@ -98,8 +98,9 @@ def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterat
 
     With ``keep``, a file that another process has created in the meantime is left as it is.
 
-    The block writes to a temporary file, whose path it receives. File and folder are flushed to disk, so a file that
-    was visible once is still there, complete, after a power failure. A symbolic link is kept: the file it points to is
+    The block writes to a temporary file, whose path it receives; those that killed processes left in the folder are
+    removed. File and folder are flushed to disk, so a file that was visible once is still there, complete, after a
+    power failure. A symbolic link is kept: the file it points to is
     replaced. The permissions ``mode`` (before umask) are set before the first byte is written, so others can never read
     a secret.
     """
@@ -111,10 +112,9 @@ def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterat
             raise FileError(message, code="bad-path") from None
         if target.exists() and not target.is_file():
             raise FileError(f"cannot write {path}: not a regular file; choose another name", code="not-a-regular-file")
-        # Use a short name: appending a suffix to a long name could exceed the limit.
-        part = target.with_name(f".fedsim-{secrets.token_hex(6)}.part")
+        _clean_once(target.parent)
+        part, lock = _create_part(target.parent, mode)
         try:
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             yield part
             _sync(part)
             if keep:
@@ -125,6 +125,35 @@ def atomic_write(path: Path, mode: int = 0o666, *, keep: bool = False) -> Iterat
             _sync(target.parent)
         finally:
             part.unlink(missing_ok=True)
+            os.close(lock)
+
+
+def _create_part(folder: Path, mode: int) -> tuple[Path, int]:
+    """Create a temporary file that is locked as long as its writer lives; return it with its lock."""
+    while True:
+        # A short name: appending a suffix to a long name could exceed the limit.
+        part = folder / f".fedsim-{secrets.token_hex(6)}.part"
+        lock = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        with suppress(OSError):  # a disk without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if part.exists():
+            return part, lock
+        os.close(lock)  # another process took it for abandoned before it was locked
+
+
+def remove_abandoned_parts(folder: Path) -> None:
+    """Remove the temporary files of :func:`atomic_write` in a folder whose writer was killed."""
+    for part in folder.glob(".fedsim-*.part"):
+        with suppress(OSError):  # being written, gone, or another user's
+            lock = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink()
+            finally:
+                os.close(lock)
+
+
+_clean_once = cache(remove_abandoned_parts)  # per process: a folder may have many files
 
 
 @contextmanager

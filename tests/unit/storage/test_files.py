@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedsim.errors import FileError
-from fedsim.storage.files import append_durably, atomic_folder, atomic_write
+from fedsim.storage.files import append_durably, atomic_folder, atomic_write, remove_abandoned_parts
 
 
 def write(path: Path) -> None:
@@ -62,6 +64,31 @@ def test_a_name_as_long_as_the_disk_allows_can_be_written(tmp_path: Path) -> Non
         write(tmp_path / ("a" * 256))
     assert caught.value.code == "not-writable"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fedsim.storage.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as part:
+    part.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_half_written_file_of_a_killed_process_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "links"], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    write(tmp_path / "another")
+    assert [path.name for path in tmp_path.iterdir()] == ["another"]
+
+
+def test_the_half_written_file_of_a_running_writer_stays(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "links") as part:
+        part.write_text("half")
+        remove_abandoned_parts(tmp_path)
+        assert part.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["links"]
 
 
 def test_file_and_folder_are_flushed_before_and_after_the_file_is_replaced(tmp_path: Path, monkeypatch) -> None:
