@@ -34,7 +34,7 @@ BACK_OFF, MAX_BACK_OFF = 0.05, 2.0  # seconds between two attempts to connect; d
 NAME_TAKEN_SECONDS = 45.0  # a broken connection is detected within this time, which frees the name
 WAIT_LOG_AFTER = 3.0  # seconds
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
-MAX_LOGGED_REFUSALS, MAX_LOGGED_JOINS = 20, 2000  # per caller: nobody else may fill our disk
+MAX_LOGGED_REFUSALS = 20  # per caller: nobody else may fill our disk
 ROUNDING_VERSIONS = ("torch", "numpy", "cpu", "threads")  # the last bit of a sum may depend on them
 CLOCK_SKEW_SECONDS = 300.0
 
@@ -62,7 +62,6 @@ class SessionAcceptor:
         self._unfit: set[Party] = set()
         self._refused: Counter[str] = Counter()
         self._delayed: set[str] = set()
-        self._joined: Counter[Party] = Counter()
         self._last_message: Message | None = None
         self._opened = time.monotonic()
         self._changed = threading.Condition()
@@ -157,10 +156,7 @@ class SessionAcceptor:
                     session.end(PeerRestarted(party))
                 session = Session(self.connection, party, secrets.token_bytes(16), hello.instance)
                 self._sessions[party] = self._unclaimed[party] = session
-                self._joined[party] += 1
-                if self._joined[party] <= MAX_LOGGED_JOINS:
-                    last = "; further connections are not logged" if self._joined[party] == MAX_LOGGED_JOINS else ""
-                    _record_joined(self.connection, party, hello.versions, last)
+                _record_joined(self.connection, party, hello.versions)
                 self._changed.notify_all()
             session.check_received(received)
             welcome = Welcome(session.ident.hex(), session.received, self.connection.version_text, time.time())
@@ -243,8 +239,7 @@ class SessionConnector:
     def _begin(self, stream: FrameStream, welcome: Welcome) -> Session:
         session = Session(self.connection, self.peer, bytes.fromhex(welcome.session))
         session.attach(stream, welcome.received)
-        if self.connection.counts_below_limit("joined", self.peer):
-            _record_joined(self.connection, self.peer, welcome.versions)
+        _record_joined(self.connection, self.peer, welcome.versions)
         return session
 
     def _keep_connected(self, session: Session, stream: FrameStream) -> None:
@@ -368,15 +363,17 @@ def _parse_versions(text: str) -> dict[str, Any]:
 
 def _warn_clock_skew(state: ConnectionState, peer: Party, clock: float) -> None:
     skew = clock - time.time()
-    if abs(skew) > CLOCK_SKEW_SECONDS and state.counts_below_limit("clock", peer):
-        log.warning("the clock of %s differs by %+.0f minutes; certificates may appear expired", peer, skew / 60)
+    if abs(skew) > CLOCK_SKEW_SECONDS:
+        text = "the clock of %s differs by %+.0f minutes; certificates may appear expired"
+        state.log_peer_event("clock", peer, logging.WARNING, text, peer, skew / 60)
 
 
-def _record_joined(state: ConnectionState, peer: Party, versions: str, remark: str = "") -> None:
+def _record_joined(state: ConnectionState, peer: Party, versions: str) -> None:
     """Record that a peer has joined; log differences of versions that can change the last digits of results."""
-    state.record_event("joined", {"peer": f"{peer}{remark}", "versions": versions})
+    state.record_peer_event("joined", peer, {"peer": str(peer), "versions": versions})
     theirs = _parse_versions(versions)
     ours = {**theirs, **state.versions}
     others = [name for name in ROUNDING_VERSIONS if name in theirs and theirs[name] != ours[name]]
     if others:
-        log.info("%s uses another %s; results may differ in the last digits", peer, " and ".join(others))
+        text, names = "%s uses another %s; results may differ in the last digits", " and ".join(others)
+        state.log_peer_event("versions", peer, logging.INFO, text, peer, names)

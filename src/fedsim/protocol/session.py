@@ -115,6 +115,17 @@ class ConnectionState:
         self._events[event, peer] += 1
         return self._events[event, peer] <= MAX_LOGGED_EVENTS
 
+    def log_peer_event(self, event: str, peer: Party, level: int, text: str, *values: object) -> None:
+        """Log an event that a peer can cause at will, unless there were too many of its kind."""
+        if self.counts_below_limit(event, peer):
+            log.log(level, text, *values)
+
+    def record_peer_event(self, event: str, peer: Party, facts: Mapping[str, Any]) -> None:
+        """Write an event that a peer can cause at will to the audit log, unless there were too many of its kind."""
+        if self.counts_below_limit(event, peer):
+            last = {"further": "not recorded"} if self._events[event, peer] == MAX_LOGGED_EVENTS else {}
+            self.record_event(event, {**facts, **last})
+
     def show_wait(self, peer: Party, seconds: float, detail: str = "") -> str:
         """Set the text in ``waits`` for a peer and return the time since when this party waits."""
         began = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
@@ -308,10 +319,10 @@ class Session:
             self._detach(stream)
 
     def _count_bad_frame(self, error: WireError) -> None:
-        if self.connection.counts_below_limit("line dropped", self.peer):
+        if self.connection.counts_below_limit("invalid frame", self.peer):
             fault = "%s sent an invalid frame; closing the connection: %s"
             log.warning(fault, self.peer, error, exc_info=error.__cause__)
-            self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
+        self.connection.record_peer_event("line dropped", self.peer, {"peer": str(self.peer), "reason": str(error)})
         self._bad_frames += 1
         if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
             reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"

@@ -84,11 +84,12 @@ class _PartyHandler(threading.Thread):
                 try:
                     self.role.serve(session)
                 except PeerRestarted as restarted:
-                    log.info("%s", restarted)
+                    self.connection.log_peer_event("restarted", self.party, logging.INFO, "%s", restarted)
                 except FedSimError as error:
                     if self.connection.stop_signal.failure or not self.connection.serves_predictions:
                         raise
-                    log.info("%s; other requests are still served", error)
+                    served = "%s; other requests are still served"
+                    self.connection.log_peer_event("refused request", self.party, logging.INFO, served, error)
                     abort_session(session, error)
         except BaseException as error:  # raised again in the main thread, which notifies the other parties
             # Once everything is linked, the coordinator no longer needs a secondary; only the primary ends the job.

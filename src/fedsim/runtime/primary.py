@@ -316,7 +316,7 @@ def _train(
                 remote.finish()
         except PeerRestarted as restarted:
             log.warning("%s; resuming from the last common checkpoint", restarted)
-            context.connection.record_event("restarted", {"peer": str(restarted.peer)})
+            context.connection.record_peer_event("restarted", restarted.peer, {"peer": str(restarted.peer)})
         else:
             return TrainedModel(result, records, calibration, embedded)
 

@@ -113,7 +113,8 @@ def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryR
                 return
             pause, logged = RETRY_SECONDS, ""
         except PeerRestarted as restarted:
-            log.info("%s; it resumes from the last common checkpoint", restarted)
+            resumes = "%s; it resumes from the last common checkpoint"
+            connection.log_peer_event("restarted", restarted.peer, logging.INFO, resumes, restarted)
         except PeerError as error:
             trained = connection.serves_predictions or store.has_weights(TRAINED_MODEL)
             if connection.stop_signal.failure or not trained:
@@ -122,8 +123,8 @@ def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryR
                 log.info("the primary has exited; our part of the model is saved")
                 return
             if str(error) != logged:
-                logged = str(error)
-                log.info("%s; waiting for the next request", error)
+                logged, waits = str(error), "%s; waiting for the next request"
+                connection.log_peer_event("refused request", context.peer(Role.PRIMARY), logging.INFO, waits, error)
             connection.stop_signal.wait(pause)
             pause = min(2 * pause, MAX_RETRY_SECONDS)
 
@@ -261,6 +262,7 @@ class _SecondaryWorker:
 
     def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
+        primary = self.context.peer(Role.PRIMARY)
         if begin.study:
             _record_spending(self.context, self.budget.charge_study(longest_training(self.context.job)[0]))
             config = self._with_own_seed(replace(secondary_model_spec(self.context.job), seed=begin.seed))
@@ -271,12 +273,13 @@ class _SecondaryWorker:
             party = secondary_model.start_secondary(
                 party_file.name, features, config, total_steps=begin.total_steps, device=self._device
             )
-            connection.record_event("study", {"seed": begin.seed, "placebo": begin.placebo})
+            connection.record_peer_event("study", primary, {"seed": begin.seed, "placebo": begin.placebo})
             return party
         if (folder / ENDED_FILE).is_file():
             message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
             raise PolicyError(message, code="already-trained")
-        connection.record_event("training", {"steps": begin.total_steps, "start": self.context.job.training.start_from})
+        facts = {"steps": begin.total_steps, "start": self.context.job.training.start_from}
+        connection.record_peer_event("training", primary, facts)
         party = secondary_model.start_secondary(
             party_file.name,
             self.features,
@@ -292,10 +295,11 @@ class _SecondaryWorker:
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         facts = {"preparation": self.preparation.to_json(), "identifiers": self.digest}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
-        self.context.connection.record_event("saved", {"what": "our part of the model"})
+        connection, primary = self.context.connection, self.context.peer(Role.PRIMARY)
+        connection.record_peer_event("saved", primary, {"what": "our part of the model"})
         if self.context.job.protection.sealed:
-            days, peer = self.context.job.protection.retention.days, str(self.context.peer(Role.PRIMARY))
-            self.context.connection.record_event("rows sent", {"peer": peer, "retention_days": days})
+            days = self.context.job.protection.retention.days
+            connection.record_peer_event("rows sent", primary, {"peer": str(primary), "retention_days": days})
         self.context.send_log_head(Phase.TRAIN)
         if self.stay:
             self.context.connection.serves_predictions = True
@@ -329,7 +333,8 @@ def _record_spending(context: PartyContext, spent: Spending) -> None:
     counts = {"jobs": len(spent.jobs), "studies": spent.studies, "epochs": spent.epochs, "records": spent.records}
     if context.party_file.policy.max_record_uses is not None:
         counts["most uses of a record"] = spent.most_uses
-    context.connection.record_event("budget", {"primary": context.job.primary.name, **counts})
+    primary = context.peer(Role.PRIMARY)
+    context.connection.record_peer_event("budget", primary, {"primary": primary.name, **counts})
 
 
 def record_digests(table: PartyData) -> list[bytes]:

@@ -6,6 +6,7 @@ for predictions. Letters: n records, K partners.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -379,16 +380,18 @@ class Coordinator:
         """Link new records; a request that fails is answered by its reason, and the session continues."""
         session.phase = m.Phase.PREDICT
         linked, linking, name = partner_list.linked, partner_list.linking, partner_list.name
+        peer = session.peer
         try:
             if linked is None:
-                fault = f"{session.peer} requested new links of '{name}', which is not linked yet"
+                fault = f"{peer} requested new links of '{name}', which is not linked yet"
                 raise PeerError(fault, code="not-linked")
             queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
             with _blame_peer(name):
                 link = partial(private_linkage.link_new_records, queries, linked, linking, self._secret, name)
                 links = partner_list.link_new(queries, self._limits, link)
         except FedSimError as error:
-            log.warning("cannot link new records of %s: %s", session.peer, error)
+            fault = "cannot link new records of %s: %s"
+            session.connection.log_peer_event("new queries", peer, logging.WARNING, fault, peer, error)
             return m.Done(public_reason(error))
         partners = _partners(partner_list, linked, links, NO_BYTES)
         rows, records = linked_rows(links, linked.order), self._hash_records(name, queries)

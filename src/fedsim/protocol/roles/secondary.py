@@ -25,8 +25,6 @@ from fedsim.storage.files import DigestSet
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
 
-log = logging.getLogger("fedsim.parties")
-
 MAX_CHECKPOINTS = 4
 
 
@@ -369,7 +367,7 @@ class SecondaryResponder:
                 party.restore(message.step)
                 self._next_step = message.step
             except DamagedCheckpoint as error:  # whose text names our folders: for our log only
-                log.warning("%s", error)
+                session.connection.log_peer_event("damaged checkpoint", session.peer, logging.WARNING, "%s", error)
                 return m.Done(f"its checkpoint of step {message.step} cannot be read")
         elif isinstance(message, m.Finish):
             session.phase = m.Phase.END

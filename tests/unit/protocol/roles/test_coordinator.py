@@ -401,6 +401,15 @@ def test_a_question_that_cannot_be_answered_does_not_end_the_conversation(coordi
         assert len(fetch_new_partners(city, "rentals", QUERIES, LINKING).partner) == 30
 
 
+def test_questions_that_cannot_be_answered_do_not_fill_the_log(coordinator, monkeypatch, caplog):
+    monkeypatch.setattr(session_module, "MAX_LOGGED_EVENTS", 2)
+    with attended(coordinator, CITY) as (city, _):
+        for _ in range(5):
+            with raises(PeerError, "not-linked"):
+                fetch_new_partners(city, "rentals", QUERIES, LINKING)
+    assert sum("cannot link new records" in message for message in caplog.messages) == 2
+
+
 def test_new_records_before_any_were_linked_are_refused(coordinator):
     with attended(coordinator, CITY) as (city, _), raises(PeerError, "not-linked"):
         fetch_new_partners(city, "rentals", QUERIES, LINKING)
