@@ -213,3 +213,73 @@ def _epoch_seconds(word: str, data: PaperData, name: str, records: int) -> float
     )
     history = train(primary, [theirs], split, rung.config(seed=0, device="cpu")).history
     return min(epoch.seconds for epoch in history) * 0.7 * data.records[0] / records
+
+
+# How the cost grows with the number of secondaries (appendix, "Extension to Multiple Parties")
+
+
+PARTIES_K, PARTIES_CANDIDATES, PARTIES_COLUMNS = 10, 2_000, 8
+MOST_SECONDARIES, MOST_PAIRED = 4, 3  # with K^3 = 1,000 combinations, an epoch already takes minutes
+
+
+def parties_sheet(
+    bench: StudyContext, records: int, *, most: int = MOST_SECONDARIES, paired: int = MOST_PAIRED
+) -> ResultSheet:
+    """Measure an epoch with up to ``most`` secondaries, linked in three ways, on made-up records.
+
+    All combinations of their rows are measured for up to ``paired`` secondaries.
+    """
+    began, rows = time.perf_counter(), []
+    for count in range(1, most + 1):
+        ways = [_own_lists(records, count), _one_to_one(records, count)]
+        ways += [_combinations(records, count)] if count <= paired else []
+        seconds = [_parties_epoch(records, parties) for parties in ways]
+        bench.report(f"{count} secondaries: {', '.join(f'{each:.2f} s' for each in seconds)}")
+        cells = [f"{each:.2f}" for each in seconds] + ["-"] * (3 - len(seconds))
+        rows.append((str(count), *cells, f"{count * PARTIES_K}", f"{PARTIES_K}", f"{PARTIES_K**count:,}"))
+    ways_of_linking = ("lists of their own", "one to one", "all combinations")
+    head = ("secondaries", *(f"{way}, s" for way in ways_of_linking), *(f"{way}, pairs" for way in ways_of_linking))
+    return ResultSheet(
+        "table-parties-time",
+        "Time of an epoch by the number of secondaries",
+        "Appendix, extension to multiple parties",
+        "lists of their own cost in proportion to the secondaries, one-to-one lists hardly, combinations K-fold",
+        (ResultTable(f"K = {PARTIES_K}, {records:,} records", head, tuple(rows)),),
+        notes=("made-up records; the paper's network with its sizes for hdb, one thread",),
+        facts=run_facts([], time.perf_counter() - began),
+    )
+
+
+def _made_up_secondary(records: int, k: int, name: str, seed: int) -> SecondaryData:
+    rng = np.random.default_rng(seed)
+    features, partner = rng.normal(size=(PARTIES_CANDIDATES, PARTIES_COLUMNS)), rng.integers(0, 2_000, (records, k))
+    return SecondaryData(features, partner, rng.normal(size=partner.shape), name)
+
+
+def _own_lists(records: int, count: int) -> list[SecondaryData]:
+    return [_made_up_secondary(records, PARTIES_K, f"s{number}", number) for number in range(count)]
+
+
+def _aligned_with_first(parties: list[SecondaryData]) -> list[SecondaryData]:
+    first, *others = parties
+    return [first, *(SecondaryData(party.features, name=party.name, aligned_with=first.name) for party in others)]
+
+
+def _one_to_one(records: int, count: int) -> list[SecondaryData]:
+    return _aligned_with_first(_own_lists(records, count))
+
+
+def _combinations(records: int, count: int) -> list[SecondaryData]:
+    """Every combination of one row of each secondary is a partner: K^count rows of all parties side by side."""
+    return _aligned_with_first(
+        [_made_up_secondary(records, PARTIES_K**count, f"s{number}", number) for number in range(count)]
+    )
+
+
+def _parties_epoch(records: int, parties: list[SecondaryData]) -> float:
+    rng, data = np.random.default_rng(0), PAPER_DATA["hdb"]
+    primary = PrimaryData(rng.normal(size=(records, data.columns[0])), rng.normal(size=records), TaskType.NUMBERS)
+    held = records // 8
+    split = Split(np.arange(held, records), np.arange(held), np.arange(0))
+    history = train(primary, parties, split, replace(data.config, epochs=2, device="cpu")).history
+    return min(epoch.seconds for epoch in history)

@@ -22,6 +22,7 @@ from fedsim.splitnn.layers import Features
 from fedsim.types import Integers, Links, Split
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
+from fedsim_lab.job_training import ONE_TO_ONE
 from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
 
 # Identifiers as they are compared: in the clear, or as the filters with which the paper hid them
@@ -99,11 +100,16 @@ class LinkageOverrides:
 
 @dataclass(frozen=True, eq=False)
 class DatasetCases:
-    """The splits of a dataset; ``secondaries`` names those that take part, by default the first."""
+    """The splits of a dataset; ``secondaries`` names those that take part, by default the first.
+
+    With ``one_to_one``, only the first has lists of its own: each of its rows is linked to the nearest row of every
+    other secondary (paper, appendix "Extension to Multiple Parties").
+    """
 
     dataset: Dataset
     linkage: LinkageOverrides = field(default_factory=LinkageOverrides)
     secondaries: Sequence[str] = ()
+    one_to_one: bool = False
 
     def each(self, splits: Sequence[str], seeds: Sequence[int]) -> Iterator[SplitArrays]:
         """Yield the arrays of every split and seed."""
@@ -122,7 +128,7 @@ class DatasetCases:
         return SplitArrays(
             primary=_prepare_table(data.primary.frame.select(data.primary.features), "primary", split.train),
             own=identifier_features(self._identifiers, split.train),
-            secondaries=tuple(self.linked(secondary, split) for secondary in self.taking_part),
+            secondaries=self._linked_secondaries(split),
             labels=_encode_labels(data),
             groups=self.groups,
             split=split,
@@ -136,7 +142,7 @@ class DatasetCases:
         known = (
             {} if truth is None else {"truth": truth.contribution(*(secondary.name for secondary in self.taking_part))}
         )
-        return words | known
+        return words | known | ({ONE_TO_ONE: True} if self.one_to_one else {})
 
     @cached_property
     def _fixed(self) -> SplitArrays:
@@ -159,6 +165,29 @@ class DatasetCases:
     def links(self) -> dict[str, Links]:
         """The links of every secondary, before they are scaled by a split's training records."""
         return {secondary.name: self._found(secondary) for secondary in self.taking_part}
+
+    def _linked_secondaries(self, split: Split) -> tuple[LinkedSecondary, ...]:
+        if not self.one_to_one:
+            return tuple(self.linked(secondary, split) for secondary in self.taking_part)
+        first = self.linked(self.taking_part[0], split)
+        used = np.unique(first.partner[first.list_of[split.train]])
+        aligned = []
+        for secondary in self.taking_part[1:]:
+            frame, match = secondary.table.frame.select(secondary.table.features), self._matches[secondary.name]
+            features = _prepare_table(frame, secondary.name, np.unique(match[used])).take(match)
+            aligned.append(replace(first, features=features, name=secondary.name))
+        return (first, *aligned)
+
+    @cached_property
+    def _matches(self) -> dict[str, Integers]:
+        """For each secondary but the first, the row that is nearest to every row of the first."""
+        first = identifier_tables(self.dataset, self.taking_part[0])[1]
+        return {
+            secondary.name: link(
+                first, identifier_tables(self.dataset, secondary)[1], metric=secondary.link.metric, k=1
+            ).partner[:, 0]
+            for secondary in self.taking_part[1:]
+        }
 
     @cached_property
     def _identifiers(self) -> pl.DataFrame:

@@ -66,7 +66,8 @@ def mean_similarity_by_rank(links: Links) -> Floats:
     distance = np.sort(links.distance, axis=1)
     spread = distance[:, -1:] - distance[:, :1]
     near: Floats = 1 - (distance - distance[:, :1]) / np.where(spread > 0, spread, 1)
-    return near.mean(axis=0)
+    mean: Floats = near.mean(axis=0)
+    return mean
 
 
 # Figure 7: what noise of a scale promises, as the bound tau on the greedy attack and as the least epsilon of Theorem 1

@@ -1,7 +1,8 @@
 """Train the model of a job from arrays, as the job itself trains it; requires torch, NumPy and scikit-learn.
 
 The metadata of the arrays describe the job further: ``wire`` is the number format at the cut, and ``added_placebos``
-the number of placebo partners in addition to the real one.
+the number of placebo partners in addition to the real one; ``one_to_one`` says that the secondaries are linked one to
+one among themselves.
 
 Letters: U rows, C width of the cut layer.
 """
@@ -29,7 +30,7 @@ from fedsim.contribution.rungs import (
 from fedsim.registry import PRESETS
 from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
-from fedsim.training import train_with
+from fedsim.training import Hook, SecondaryData, train, train_with
 from fedsim.training.boosted_trees import PartnerPool, TreeColumns, TreeInputs, measure, tree_columns
 from fedsim.training.data import TaskType, as_features, selection_key
 from fedsim.training.loop import start_local_secondaries, training_settings
@@ -42,6 +43,17 @@ OWN_TREES = Rung("own-trees", "Boosted trees, own columns", BOOSTED_TREES, input
 SEEING_TREES = Rung("seeing-trees", "Boosted trees, partners", BOOSTED_TREES, inputs="embedded")
 MOST_INT8 = 127
 EMBEDDING = "random"  # as ``fedsim init`` proposes
+ONE_TO_ONE = "one_to_one"
+
+
+def train_study_rung(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) -> RungOutcome:
+    """Train one rung in this process; secondaries that are linked one to one share the lists of the first."""
+    if not arrays.about.get(ONE_TO_ONE) or rung.needs_no_partner:
+        return run_training(rung, arrays, hooks)
+    leader, *others = rung.secondary_data(arrays)
+    aligned = [SecondaryData(party.features, name=party.name, aligned_with=leader.name) for party in others]
+    config = rung.config(arrays.about["seed"], n_train=len(arrays.split.train))
+    return RungOutcome.of(train(rung.primary_data(arrays), [leader, *aligned], arrays.split, config, hooks=hooks))
 
 
 def compact_lists(linked: LinkedSecondary) -> LinkedSecondary:

@@ -10,7 +10,7 @@ from typing import Any
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim_lab import result_table, study_runner
 from fedsim_lab.analysis_figures import GateInsight, delta_sheet, train_and_explain
-from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, training_sheet
+from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, parties_sheet, training_sheet
 from fedsim_lab.illustrations import neighbours_sheet, similarity_curves_sheet, tau_epsilon_sheet
 from fedsim_lab.result_table import FastSettings, ResultChart, ResultSheet, ResultTable
 from fedsim_lab.study_config import FastStudy, PaperStudy, read_study
@@ -21,8 +21,10 @@ STUDIES = (
     "table-real",
     "figure-synthetic",
     "figure-privacy",
+    "figure-privacy-firms",
     "figure-k",
     "table-multiparty",
+    "table-several-secondaries",
     "table-random-features",
     "table-similarity-metrics",
     "table-single-party",
@@ -130,6 +132,11 @@ def _reproduce_training_time(name: str, desk: ReproductionContext) -> Reproducti
     return Reproduction(desk.marked(training_sheet(desk.bench, records), [FastStudy(records)]))
 
 
+def _reproduce_parties_time(name: str, desk: ReproductionContext) -> Reproduction:
+    records = 200 if desk.fast else 1_200
+    return Reproduction(desk.marked(parties_sheet(desk.bench, records), [FastStudy(records)]))
+
+
 def _fast_settings(study: PaperStudy) -> list[FastStudy]:
     return [part.fast for part in study.parts]
 
@@ -222,6 +229,7 @@ REPRODUCTIONS: dict[str, Callable[[str, ReproductionContext], Reproduction]] = {
     "figure-delta": _reproduce_delta,
     "table-linkage-time": _reproduce_linkage_time,
     "table-training-time": _reproduce_training_time,
+    "table-parties-time": _reproduce_parties_time,
     "table-parameters": _reproduce_parameters,
     "figure-insight": _reproduce_insight,
     "figure-similarities": _reproduce_similarities,

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from fedsim.contribution.rungs import Rung, SplitArrays, environment_info, run_training
+from fedsim.contribution.rungs import Rung, SplitArrays, environment_info
 from fedsim.errors import FileError
 from fedsim.storage.files import append_durably, ensure_folder
+from fedsim_lab.job_training import train_study_rung
 
 NAMES_OF_RUNG = {"key": "", "name": ""}  # these do not change what is trained
 
@@ -78,7 +79,7 @@ def _git(*words: str) -> str:
 def train_line(rung: Rung, arrays: SplitArrays) -> dict[str, Any]:
     """Train one rung in this process and return what is stored of it."""
     began, used = time.perf_counter(), time.process_time()
-    outcome = run_training(rung, arrays)
+    outcome = train_study_rung(rung, arrays)
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - used}
     scores = {"test": outcome.test, "validation": outcome.validation}
     code = {"commit": code_commit(), "threads": torch.get_num_threads()}

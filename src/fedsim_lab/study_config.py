@@ -60,6 +60,8 @@ class FastStudy:
 class StudyPart:
     """One dataset of a study; ``label`` distinguishes parts that use the same dataset.
 
+    ``one_to_one`` links the secondaries one to one among themselves (:class:`fedsim_lab.dataset_cases.DatasetCases`).
+
     ``vary`` names the setting that takes the ``values``; ``settings`` change single rungs by name, or all of them under
     ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone if the
     value does not affect it.
@@ -71,6 +73,7 @@ class StudyPart:
     preset: str = "paper"
     split: str = "random"
     secondaries: list[str] = field(default_factory=list)
+    one_to_one: bool = False
     records: int = 0
     k: int | None = None
     metric: str = ""

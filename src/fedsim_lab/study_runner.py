@@ -21,7 +21,6 @@ from fedsim.contribution.rungs import (
     RungTrainer,
     SplitArrays,
     numbered_progress,
-    run_training,
     train_missing,
 )
 from fedsim.errors import SettingError
@@ -35,6 +34,7 @@ from fedsim_lab.dataset_cases import FIXED, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
+from fedsim_lab.job_training import train_study_rung
 from fedsim_lab.stored_trainings import StoredTrainings
 from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
 from fedsim_lab.worker_pool import (
@@ -115,7 +115,7 @@ class StudyContext:
 
     def trainer(self, place: str) -> RungTrainer:
         """Return a function that trains with the hooks of this place in the study."""
-        return lambda rung, arrays: run_training(rung, arrays, self.hooks(f"{place}, {rung.name}"))
+        return lambda rung, arrays: train_study_rung(rung, arrays, self.hooks(f"{place}, {rung.name}"))
 
 
 EXACT_MEAN = "exact-mean"
@@ -215,7 +215,8 @@ def part_cases(part: StudyPart, data: Path | None) -> DatasetCases:
     """Return the cases of a part; K is the largest value that any rung needs."""
     wanted = [part.k, *(part.values if part.vary == "k" else [])]
     k = max((number for number in wanted if number), default=None)
-    return DatasetCases(part_dataset(part, data), LinkageOverrides(k, part.metric, part.tau), part.secondaries)
+    linkage = LinkageOverrides(k, part.metric, part.tau)
+    return DatasetCases(part_dataset(part, data), linkage, part.secondaries, part.one_to_one)
 
 
 def part_dataset(part: StudyPart, data: Path | None) -> Dataset:

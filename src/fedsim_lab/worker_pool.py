@@ -25,7 +25,7 @@ from typing import Any
 from fedsim.contribution.rungs import MessageCallback, ResultStore, Rung, RungOutcome, SplitArrays, train_missing
 from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays
-from fedsim_lab.job_training import add_placebos, train_job_part
+from fedsim_lab.job_training import ONE_TO_ONE, add_placebos, train_job_part, train_study_rung
 
 PLAN_FILE = "plan.json"
 
@@ -128,6 +128,8 @@ def _end_with_parent() -> None:
 
 
 def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+    if arrays.about.get(ONE_TO_ONE):
+        return train_study_rung(rung, arrays)
     if not arrays.about.get("sealed"):
         return train_job_part(rung, arrays)
     from fedsim_lab.sealed_training import train_sealed  # noqa: PLC0415 - needs more than torch and numpy

@@ -10,7 +10,15 @@ from fedsim.data import synthetic
 from fedsim.data.synthetic import LOCATION, GroundTruth, KnownCity
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
-from fedsim_lab.datasets.dataset import Dataset, DatasetInfo, DatasetTask, LinkSpec, PartyTable, SecondaryTable
+from fedsim_lab.datasets.dataset import (
+    TITLE_FILTERS,
+    Dataset,
+    DatasetInfo,
+    DatasetTask,
+    LinkSpec,
+    PartyTable,
+    SecondaryTable,
+)
 
 # Two registers of company names, which spell the same companies differently
 
@@ -139,7 +147,8 @@ class KnownFirms:
 
     def dataset(self) -> Dataset:
         """Return the registers as a dataset."""
-        link = LinkSpec(("name",), ("name",), "levenshtein-normalised", FIRMS_K, casefold=True)
+        name, metric = ("name",), "levenshtein-normalised"
+        link = LinkSpec(name, name, metric, FIRMS_K, casefold=True, filters=TITLE_FILTERS)
         theirs = PartyTable(self.theirs, ("turnover", "margin", "delay"))
         return Dataset(
             FIRMS_INFO,

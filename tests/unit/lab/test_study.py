@@ -350,7 +350,7 @@ def test_two_workers_train_what_one_process_trains(once: Reproduced, folder: Pat
 
 def test_hamming_needs_the_papers_filters() -> None:
     with pytest.raises(SettingError, match="has no filters in the paper"):
-        DatasetCases(load_sample("firms", Path(), 60), LinkageOverrides(metric="hamming")).one("random", 0)
+        DatasetCases(load_sample("city", Path(), 60), LinkageOverrides(metric="hamming")).one("random", 0)
 
 
 BARE = """
