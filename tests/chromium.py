@@ -32,7 +32,7 @@ OPTIONS = (
 # No name is looked up, so that a page that asks for something outside cannot get it.
 NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 READS, WRITES, FREE = 3, 4, 20  # where Chromium listens and answers; descriptors that are surely free
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 Event = dict[str, Any]
 

@@ -26,8 +26,8 @@ PROMISE = re.compile(r"^print\(.*\)(?:  |\n)# (.+)$", re.MULTILINE)
 PROCESSES = {"party", "predict", "serve"}  # each in a process of its own
 NEEDS = re.compile(r"\bfiles\s+of\s+\[[^\]]+\]\(([^)#]+)#([\w-]+)\)")
 PLAIN = {"cp", "mkdir", "head", "cat", "ls", "python", "eval"}
-LONGEST = 120  # seconds of a command
-PATIENT = ["--retry", "60", "--retry-delay", "1", "--retry-connrefused", "--fail"]
+LONGEST = 600  # seconds of a command, which measure nothing
+PATIENT = ["--retry", str(LONGEST), "--retry-delay", "1", "--retry-connrefused", "--fail"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Newcomer:
         for process in self._started:
             process.terminate()
         for process in self._started:
-            process.join(30)
+            process.join(LONGEST)
 
     def _here(self, text: str) -> str:
         return re.sub("|".join(self._ports), lambda port: self._ports[port[0]], text)

@@ -23,6 +23,7 @@ from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
 from fedsim.runtime.secondary import run_secondary
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, approve_party, free_ports
+from session_fixtures import PATIENCE
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "three_processes"
 PARTIES = (NOTARY, CITY, RENTALS)
@@ -77,12 +78,12 @@ def staying(job: Job, own: PartyFile, transport: Transport) -> Iterator[PartyCon
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    there.wait(30)
+    there.wait(PATIENCE)
     try:
         yield posts[0]
     finally:
         posts[0].connection.stop_signal.report_failure("the test", "it is over")
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 def fill(folder: Path) -> None:

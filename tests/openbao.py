@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim_lab.faults.local_job import free_ports
+from session_fixtures import PATIENCE
 
 ROOT_TOKEN = "root-of-the-test"  # noqa: S105
 COMMAND = shutil.which("bao", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -55,7 +56,7 @@ def openbao(folder: Path) -> Iterator[OpenBao]:
     options += [f"-dev-root-token-id={ROOT_TOKEN}", f"-dev-listen-address={address}"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([str(COMMAND), "server", *options], stdout=log, stderr=log, cwd=folder)
-    server, deadline = OpenBao(f"https://{address}", folder / "vault-ca.pem"), time.monotonic() + 20
+    server, deadline = OpenBao(f"https://{address}", folder / "vault-ca.pem"), time.monotonic() + PATIENCE
     try:
         while True:
             try:

@@ -12,6 +12,7 @@ from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TrainingOutcome
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all, staying
+from session_fixtures import PATIENCE
 
 SOLO = {'when_partner_is_away = "solo"': 'when_partner_is_away = "error"'}
 
@@ -29,7 +30,7 @@ class World:
     def bring(self, name: str) -> PartyContext:
         return self._stack.enter_context(staying(self.job, self.files[name], self.transport))
 
-    def predictor(self, wait_seconds: float = 20.0) -> Predictor:
+    def predictor(self, wait_seconds: float = PATIENCE) -> Predictor:
         post = self._stack.enter_context(
             open_party_context(self.job, self.files["city"], self.transport, software_versions())
         )

@@ -15,6 +15,7 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.outbound import join_sockets, receive_exactly
 from fedsim.protocol.relay import Relay, open_listener
 from fedsim_lab.faults.network import OutboundNetwork
+from session_fixtures import PATIENCE
 from tls_fixtures import OURS, credentials_of
 
 HUB = Party(Role.RELAY, "hub")
@@ -39,7 +40,7 @@ def relay_in_thread(relay=None, address="127.0.0.1:0"):
         yield f"relay://127.0.0.1:{door.getsockname()[1]}"
     finally:
         loop.call_soon_threadsafe(task.cancel)
-        thread.join(5)
+        thread.join(PATIENCE)
         door.close()
 
 

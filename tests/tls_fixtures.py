@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
-import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Activations, Party, Save
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import ConnectionLost
-from session_fixtures import CITY, NOTARY, RENTALS, frame_of
+from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, until
 
 _warm = multiprocessing.get_context("forkserver")
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
@@ -55,13 +54,18 @@ def door(answer=echo, transport=None):
 
 
 def is_served(address, caller=RENTALS):
-    """Whether a valid caller is answered promptly."""
-    began = time.monotonic()
-    line = GrpcTransport(PAPERS[caller]).dial(address, CITY)
-    line.send(frame_of(Save(7)))
-    answered = line.receive() == frame_of(Save(7))
-    line.close()
-    return answered and time.monotonic() - began < 10
+    """Whether a valid caller is answered, who dials again as parties do."""
+    until(lambda: is_answered(address, caller))
+    return True
+
+
+def is_answered(address, caller):
+    with suppress(ConnectionLost):
+        line = GrpcTransport(PAPERS[caller]).dial(address, CITY)
+        with closing(line):
+            line.send(frame_of(Save(7)))
+            return line.receive() == frame_of(Save(7))
+    return False
 
 
 def serve_with_few_descriptors(pipe, descriptors, credentials):
@@ -93,5 +97,5 @@ def limited_door(descriptors):
         yield here.recv(), open_files
     finally:
         here.send(None)
-        process.join(20)
+        process.join(PATIENCE)
         process.kill()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial, reduce
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,11 @@ from fedsim_lab.faults.processes import Before, set_constant
 def slow_steps(seconds: float, *steps: int) -> Before:
     """A secondary that takes so much longer for some steps."""
     return partial(_slow, seconds, steps)
+
+
+def held_step(step: int, until: Path) -> Before:
+    """A secondary that answers this step as soon as the file exists."""
+    return partial(_hold, step, until)
 
 
 def fatal(moment: str) -> Before:
@@ -63,3 +69,15 @@ def _slow(seconds: float, steps: Sequence[int]) -> None:
         return activations(self, rows, step)
 
     party.activations = slowly
+
+
+def _hold(held: int, until: Path) -> None:
+    party = import_module("fedsim.splitnn.secondary_model").LocalSecondary
+    activations = party.activations
+
+    def patiently(self: Any, rows: Any, step: int) -> Any:
+        while step == held and not until.exists():
+            time.sleep(0.01)
+        return activations(self, rows, step)
+
+    party.activations = patiently

@@ -44,6 +44,7 @@ from fedsim_lab.faults.local_job import (
     small_tables,
 )
 from job_fixtures import staying
+from session_fixtures import PATIENCE
 
 ALIGNED = {SCHOOLS: {"aligned_with": RENTALS}}
 STACKED = {"method": "stacked", "party_dropout": 0.2, "wire": "float32"}
@@ -113,7 +114,7 @@ def test_new_records_are_predicted_with_both_or_with_neither(trained, tmp_path):
         staying(place.job, place.own(RENTALS), transport),
         open_party_context(place.job, place.own(CITY), transport, software_versions()) as context,
     ):
-        predictor = Predictor(context, wait_seconds=20.0)
+        predictor = Predictor(context, wait_seconds=PATIENCE)
         with staying(place.job, place.own(SCHOOLS), transport):
             found = predictor.predict(records)
         assert found.values == pytest.approx(test["predicted"].to_list(), rel=1e-5)

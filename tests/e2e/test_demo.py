@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_number
 from fedsim.report.run_data import read_ladder
 from fedsim.runs.record import read_run_record
+from session_fixtures import PATIENCE, until
 
 MOST_LINES = 50
 FLATS, EPOCHS, ROUNDS = 320, 3, 20  # of the city, the networks, and the trees of the comparison
@@ -170,7 +170,7 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(tmp_path: Path) -> None
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as shown:
         parties = _children_of(shown.pid)
         shown.terminate()
-        assert shown.wait(30) == ExitCode.STOPPED
+        assert shown.wait(PATIENCE) == ExitCode.STOPPED
     assert len(parties) == 3
     assert not [number for number in parties if Path(f"/proc/{number}").exists()]
 
@@ -196,9 +196,7 @@ def test_a_signal_that_arrives_while_a_party_is_being_started_loses_none(
 def _children_of(number: int) -> list[str]:
     """The three parties, as soon as all of them run."""
     listed = Path(f"/proc/{number}/task/{number}/children")
-    deadline = time.monotonic() + 60
-    while len(listed.read_text().split()) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: len(listed.read_text().split()) == 3)
     return listed.read_text().split()
 
 

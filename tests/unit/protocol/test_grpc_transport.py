@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -234,10 +235,10 @@ def test_a_message_larger_than_a_piece_is_refused_by_grpc_itself():
 
 
 def test_callers_that_say_nothing_keep_nobody_waiting():
-    with door() as address, ExitStack() as silent:
-        for _ in range(200):
-            silent.enter_context(raw(address))
+    with door() as address, ExitStack() as kept:
+        silent = [kept.enter_context(raw(address)) for _ in range(200)]
         assert is_served(address)
+        assert len(select.select(silent, [], [], 0)[0]) < len(silent)  # some are still waited for
 
 
 # --- gRPC: certificates ------------------------------------------------------------------------------------------
@@ -327,9 +328,9 @@ def strange_door(talk):
         joined(serving)
 
 
-def attempt(address, monkeypatch) -> ConnectionLost:
+def attempt(address, monkeypatch, seconds=PATIENCE) -> ConnectionLost:
     monkeypatch.setattr(grpc_transport, "DIAL_SECONDS", 0.3)
-    monkeypatch.setattr(grpc_transport.tls, "probe_tls", partial(probe_tls, seconds=0.3))
+    monkeypatch.setattr(grpc_transport.tls, "probe_tls", partial(probe_tls, seconds=seconds))
     with pytest.raises(ConnectionLost) as fault:
         GrpcTransport(PAPERS[RENTALS]).dial(address, CITY)
     return fault.value
@@ -337,7 +338,7 @@ def attempt(address, monkeypatch) -> ConnectionLost:
 
 def test_a_peer_that_hangs_is_dialled_again(monkeypatch):
     with ExitStack() as kept, strange_door(kept.enter_context) as address:
-        fault = attempt(address, monkeypatch)
+        fault = attempt(address, monkeypatch, seconds=0.3)
     assert (fault.code, fault.lasting) == ("handshake-timeout", False)
 
 

@@ -33,6 +33,7 @@ from fedsim.protocol.tls import (
     read_credentials,
     split_address,
 )
+from session_fixtures import PATIENCE
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC)
@@ -81,7 +82,7 @@ def answer(door: socket.socket, talk: Talk) -> None:
     with suppress(OSError):
         while True:
             caller, _ = door.accept()
-            caller.settimeout(10)
+            caller.settimeout(PATIENCE)
             with caller, suppress(OSError):
                 talk(caller)
 
@@ -113,7 +114,7 @@ def secure(credentials: Credentials) -> Talk:
     return greeting(context_of(credentials))
 
 
-def verdict(talk: Talk, client: Credentials = CLIENT, peer: Party = RENTALS, seconds: float = 10) -> TlsProbe:
+def verdict(talk: Talk, client: Credentials = CLIENT, peer: Party = RENTALS, seconds: float = PATIENCE) -> TlsProbe:
     with served(talk) as address:
         probe = probe_tls(address, client, peer, seconds)
     assert "PRIVATE" not in probe.reason
@@ -239,7 +240,7 @@ def grpc_verdict(client: Credentials, authority: Authority = OURS) -> TlsProbe:
     port = server.add_secure_port("127.0.0.1:0", demands)
     server.start()
     try:
-        return probe_tls(f"127.0.0.1:{port}", client, RENTALS, 10)
+        return probe_tls(f"127.0.0.1:{port}", client, RENTALS, PATIENCE)
     finally:
         server.stop(None).wait()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import resources
@@ -30,6 +29,7 @@ from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
 from job_fixtures import lay_out, read_all, staying
+from session_fixtures import PATIENCE, until
 
 pytestmark = needs_browser
 HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
@@ -113,15 +113,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             desk.enter_context(staying(job, files[name], transport))
         post = desk.enter_context(open_party_context(job, files["city"], transport, software_versions()))
         style = resources.files("fedsim.report").joinpath("page.css").read_text(encoding="utf-8")
-        app = create_app(Predictor(post, wait_seconds=20.0), "a-token-of-24-characters", style=style)
+        app = create_app(Predictor(post, wait_seconds=PATIENCE), "a-token-of-24-characters", style=style)
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        while not server.started:
-            time.sleep(0.02)
+        until(lambda: server.started)
         yield f"http://127.0.0.1:{port}/"
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 ASK = """byId("token").value = "a-token-of-24-characters";

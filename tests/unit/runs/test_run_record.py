@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import stat
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from fedsim.runs.run_folder import PartyProgress, publish_progress, read_ledger,
 from fedsim.runtime.run_local import run_local
 from fedsim.training.data import classification_metrics, regression_metrics
 from job_fixtures import lay_out, read_all
+from session_fixtures import until
 
 CITY, NOTARY = Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary")
 CLASSES = {
@@ -157,8 +157,7 @@ def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
     station = ConnectionState(CITY, {}, {})
     station.show_wait(NOTARY, 5.0)
     with publish_progress(tmp_path, job, station, PartyProgress()):
-        while not (tmp_path / "progress.json").exists():
-            time.sleep(0.01)
+        until((tmp_path / "progress.json").exists)
         (waits,) = progress_of(tmp_path)["waiting"]
         assert waits.startswith("coordinator 'notary' since ")
     assert progress_of(tmp_path)["waiting"] == []

@@ -6,7 +6,7 @@ import json
 import logging
 import subprocess
 import sys
-import time
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -103,6 +103,7 @@ def test_a_missing_exporter_of_traces_is_named(monkeypatch):
 
 def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")  # for so many seconds the library would try
     own = SimpleNamespace(name="city", role=Role.PRIMARY)
     context = SimpleNamespace(party_file=own, job=SimpleNamespace(hash="5e" * 32))
     with telemetry._open_otlp("http://127.0.0.1:1", context) as (spans, logs):
@@ -110,8 +111,7 @@ def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
         spans.add("epoch", 1.0, epoch=1)
         logs.get_logger("fedsim").emit(body="a line")
         spans.end(None)
-        began = time.monotonic()
-    assert time.monotonic() - began < 3  # the library would try for ten seconds
+    assert [thread for thread in threading.enumerate() if "shutdown" in thread.name]  # it still tries
 
 
 def test_failures_of_the_library_are_reported_once(caplog):

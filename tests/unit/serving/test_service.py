@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,7 +24,7 @@ from fedsim.serving import create_app, service
 from fedsim.training import explain
 from fedsim.training.explain import Matches
 from prediction_fixtures import SOLO, World
-from session_fixtures import until
+from session_fixtures import PATIENCE, until
 
 TOKEN = "a-token-of-24-characters"  # noqa: S105
 AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
@@ -137,10 +136,7 @@ def test_the_service_knows_who_is_away_before_anybody_asks(world):
     }
     world.bring("notary")
     threading.Thread(target=predictor.keep_dialling, daemon=True).start()
-    deadline = time.monotonic() + 20
-    while not client.get("/health").json()["coordinator"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: client.get("/health").json()["coordinator"])
 
 
 def test_a_record_that_breaks_a_rule_is_refused_before_anybody_is_waited_for(world):
@@ -326,14 +322,13 @@ def running(guard_limit: int) -> Iterator[tuple[str, int]]:
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         guard.start()
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
+        until(lambda: server.started)
         try:
             yield listener.getsockname()
         finally:
             guard.stop()
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE)
 
 
 @pytest.fixture
@@ -357,7 +352,7 @@ def test_a_thousand_half_open_requests_are_survived() -> None:
 
 def is_healthy(address: tuple[str, int]) -> bool:
     """Whether a newcomer is served, who may have to try again."""
-    with suppress(OSError), socket.create_connection(address, timeout=5) as honest:
+    with suppress(OSError), socket.create_connection(address, timeout=30) as honest:
         honest.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         return honest.recv(100).startswith(b"HTTP/1.1 200")
     return False
@@ -365,7 +360,7 @@ def is_healthy(address: tuple[str, int]) -> bool:
 
 def test_a_body_that_does_not_arrive_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "BODY_SECONDS", 0.1)
-    with running(64) as address, socket.create_connection(address, timeout=10) as slow:
+    with running(64) as address, socket.create_connection(address, timeout=PATIENCE) as slow:
         head = (
             f"POST /predict HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
         )

@@ -37,7 +37,7 @@ from fedsim.protocol.roles.secondary import fetch_aligned_mapping, fetch_row_map
 from fedsim.protocol.transport import Envelope, offer_digest
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
-from session_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, connected, joined, started, until
+from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, SCHOOLS, connected, joined, started, until
 
 SECRET, LINKING = bytes(range(32)), LinkageConfig("hamming", 6, sigma=0.5)
 COUNTED = np.arange(30) % 3 > 0
@@ -203,7 +203,7 @@ def test_the_end_is_on_the_disk_before_it_is_confirmed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", sync)
     with attended(coordinator, CITY) as (city, _):
         assert city.call(Finish(), Done).fault == ""
-    assert coordinator.finished.wait(5)
+    assert coordinator.finished.wait(PATIENCE)
     assert tmp_path in synced  # the name of the marker is on the disk before the primary exits
     assert coordinator_in(tmp_path).was_finished
 
@@ -489,7 +489,7 @@ def test_many_may_ask_at_once(coordinator):
 
     def ask():
         with attended(coordinator, CITY) as (city, _):
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
             found.append(fetch_new_partners(city, "rentals", QUERIES, LINKING).similarity)
 
     joined(*[started(ask) for _ in range(3)])
