@@ -58,7 +58,7 @@ def running_collector() -> Iterator[Collector]:
 def scrape(address: str) -> bytes:
     """The metrics at an address, or nothing while nobody serves them."""
     try:
-        with urlopen(f"http://{address}/metrics", timeout=20) as reply:
+        with urlopen(f"http://{address}/metrics", timeout=300) as reply:
             return bytes(reply.read())
     except OSError:  # URLError among them
         return b""

@@ -187,7 +187,7 @@ VALUES = [f"--set-file=job={EXAMPLE / 'job.toml'}", f"--set-file=party={EXAMPLE 
 
 def helm(role: str, *values: str) -> subprocess.CompletedProcess[str]:
     command = [str(HELM), "template", role, CHART, "-f", DEPLOY / "helm" / f"{role}.yaml", *VALUES, *values]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def rendered(role: str, *values: str) -> dict[str, Any]:

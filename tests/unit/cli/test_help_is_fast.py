@@ -12,7 +12,7 @@ LOADED = "import sys, fedsim.cli; print(*sorted({name.partition('.')[0] for name
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_importing_the_command_line_imports_nothing_heavy() -> None:

@@ -162,7 +162,7 @@ def test_what_cannot_be_predicted_is_told(folder, words, code):
 
 def test_a_fault_is_one_line_of_a_process_that_ends_with_two(folder):
     command = [*FEDSIM, "predict", *PARTY, "--out", "out.csv", "--records", "nowhere.csv"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "nowhere.csv" in done.stderr
 
@@ -188,9 +188,9 @@ def test_programs_hear_where_a_service_listens_and_reach_it_over_tls(folder):
         with pytest.raises(ssl.SSLError):
             health_over_tls(folder, int(taken), ssl.TLSVersion.TLSv1_2)
         with pytest.raises(RemoteDisconnected):
-            urlopen(f"http://127.0.0.1:{taken}/health", timeout=20)
+            urlopen(f"http://127.0.0.1:{taken}/health", timeout=300)
         second = [*FEDSIM, "serve", *PARTY, "--port", taken, "--quiet"]
-        other = subprocess.run(second, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        other = subprocess.run(second, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         service.send_signal(signal.SIGINT)
         rest = service.stdout.read()
     assert told["columns"] == ["lat", "lon", "area", "storey", "age"]

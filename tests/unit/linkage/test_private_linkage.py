@@ -341,7 +341,7 @@ PROGRAM = "import sys, fedsim.linkage.private_linkage, fedsim.storage.files; pri
 
 
 def test_the_coordinators_linkage_loads_neither_data_nor_networks_nor_encoders():
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=300)
     loaded = ran.stdout.split()
     assert "fedsim.linkage.private_linkage" in loaded
     assert [name for name in loaded if name in FORBIDDEN or name.startswith(tuple(f"{n}." for n in FORBIDDEN))] == []

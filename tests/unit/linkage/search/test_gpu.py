@@ -208,7 +208,7 @@ def test_linkage_on_a_card_needs_torch_and_numpy_alone(tmp_path):
     np.savez(tmp_path / "tables.npz", **tables)
     words = [sys.executable, "-c", BARE, tmp_path / "tables.npz", tmp_path / "found.npz"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     distances = {
         "euclidean": euclidean,
