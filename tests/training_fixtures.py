@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedsim.splitnn import AvgSim, Combine, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
+from fedsim.splitnn import AvgSim, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
 from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge
 from fedsim.splitnn.layers import Local, Piecewise
 from fedsim.splitnn.match_gate import MatchGate
@@ -43,7 +43,6 @@ METHODS = {
     "top1sim": Top1Sim(6),
     "exact": Exact(6),
     "solo": Solo((6, 5)),
-    "combine": Combine((6, 5)),
 }
 MEAN = FedSim(hidden=6, outputs=1, merge=MeanMerge())  # its outputs are those of the task
 PLAIN = Local(hidden=(5,), cut=4)

@@ -168,13 +168,6 @@ METHODS.register(
     trees=True,
     party_dropout=True,
 )
-METHODS.register(
-    "combine",
-    "fedsim.splitnn.methods:Combine",
-    summary="Puts all raw features in one place; an upper bound for simulations only.",
-    in_jobs=False,
-    secondary_network="fedsim.splitnn.layers:send_raw_features",
-)
 FEDSIM_VARIANTS = Registry("FedSim variant")  # functions from a preset's FedSim to another; fedsim_lab registers some
 
 PRESETS = Registry("preset")

@@ -31,6 +31,7 @@ def load_arrays(path: Path) -> SplitArrays:
             _load_features(flat, f"secondary{place}"),
             **{part: flat[f"secondary{place}.{part}"] for part in LINK_ARRAYS},
             name=name,
+            match=flat.get(f"secondary{place}.match"),
         )
         for place, name in enumerate(json.loads(str(flat["names"])))
     )

@@ -213,10 +213,10 @@ class DatasetCases:
         used = np.unique(found.partner[list_of[split.train]])
         return LinkedSecondary(
             features=_prepare_table(secondary.table.frame.select(secondary.table.features), secondary.name, used),
-            list_of=list_of.astype(np.int32),
-            partner=found.partner.astype(np.int32),
-            similarity=similarities(found.distance, scale, sigma=sigma, noise=rng).astype(np.float32),
-            equal=exact_match_rows(ours[first], theirs).astype(np.int32),
+            list_of=(list_of if sigma == 0 else np.arange(len(list_of))).astype(np.int32),
+            partner=found.partner[lists].astype(np.int32),
+            similarity=similarities(found.distance[lists], scale, sigma=sigma, noise=noise).astype(np.float32),
+            equal=exact_match_rows(ours[first], theirs)[lists].astype(np.int32),
             name=secondary.name,
         )
 
@@ -224,6 +224,7 @@ class DatasetCases:
 def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
     """Write the arrays of every split and seed into a folder, one file each."""
     folder.mkdir(parents=True, exist_ok=True)
+            match=secondary.match,
     for arrays in cases:
         about = arrays.about
         save_arrays(arrays, folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")

@@ -17,7 +17,7 @@ STUDY_RUNGS = {
     "secondary": Rung("secondary", "Secondary", "solo", inputs="secondary"),
     "exact": Rung("exact", "Exact", "exact"),
     "exact-mean": Rung("exact-mean", "Exact, mean features", "exact"),
-    "combine": Rung("combine", "Combine", "combine"),
+    "combine": Rung("combine", "Combine", "solo", inputs="joined"),
     "top1sim": Rung("top1sim", "Top1Sim", "top1sim"),
     "featuresim": Rung("featuresim", "FeatureSim", "featuresim"),
     "avgsim": Rung("avgsim", "AvgSim", "avgsim"),

@@ -229,8 +229,10 @@ def load_sample(name: str, data: Path | None, records: int, noise: float = 0.0) 
     whole = load_dataset(name, data, noise=noise)
     if not records or len(whole.primary) <= records:
         return whole
-    rows = np.random.default_rng(SAMPLE_SEED).choice(len(whole.primary), records, replace=False)
-    return replace(whole, primary=replace(whole.primary, frame=whole.primary.frame[np.sort(rows)]))
+    rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(whole.primary), records, replace=False))
+    secondaries = [each if each.match is None else replace(each, match=each.match[rows]) for each in whole.secondaries]
+    primary = replace(whole.primary, frame=whole.primary.frame[rows])
+    return replace(whole, primary=primary, secondaries=tuple(secondaries))
 
 
 def missing_data_note(name: str, data: Path | None) -> str:

@@ -13,7 +13,6 @@ import fedsim_lab  # noqa: F401 - registers the presets of the paper's datasets
 from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS, Registry
-from fedsim.splitnn.layers import Bare
 from fedsim.splitnn.methods import Top1Sim
 from fedsim.splitnn.secondary_model import MODERN, secondary_config
 from fedsim.training.config import ConfigOverrides, build_config
@@ -74,7 +73,6 @@ def test_both_sides_of_the_cut_build_the_network_that_a_method_registers():
         assert config.secondary == secondary_config("modern", "narrow", seed=5)
         assert config.secondary.local.cut == 7
         assert config.local.cut == PRESETS["modern"].local.cut
-    assert isinstance(secondary_config("paper", "combine", seed=0).local, Bare)
 
 
 def test_a_plugin_of_an_installed_package_registers_its_choices_before_a_command_runs(tmp_path):

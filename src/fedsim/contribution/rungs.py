@@ -39,7 +39,7 @@ from fedsim.training.boosted_trees import (
 )
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import Metrics, as_features
-from fedsim.types import AnyArray, Floats32, Split
+from fedsim.types import AnyArray, Floats32, Integers, Split
 from fedsim.version import VERSION
 
 NamedArrays = dict[str, AnyArray]
@@ -52,7 +52,8 @@ class LinkedSecondary:
 
     ``equal`` has, for every list, the row whose identifiers equal the record's, or -1. ``embedding`` is what trees see
     of every row, where the job sends it; it follows from the features and the protection of the job. Features of a
-    secondary at its own site are empty, and its embedding counts for linked rows only.
+    secondary at its own site are empty, and its embedding counts for linked rows only. ``match`` is the true row of
+    every record, where it is known.
     """
 
     features: Features  # (m, ...)
@@ -62,6 +63,7 @@ class LinkedSecondary:
     equal: AnyArray  # (L,)
     name: str = "secondary"
     embedding: Floats32 | None = None  # (m, W)
+    match: AnyArray | None = None  # (n,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +107,14 @@ class SplitArrays:
                 flat[f"{party}.periodic"] = np.array(features.periodic, np.int64)
         for place, linked in enumerate(self.secondaries):
             flat |= {f"secondary{place}.{part}": getattr(linked, part) for part in LINK_ARRAYS}
+            if linked.match is not None:
+                flat[f"secondary{place}.match"] = linked.match
         return flat
 
 
-PARTNERS = ("real", "placebo", "shuffled")
-INPUTS = ("features", "identifiers", "binned", "embedded", "secondary", "linked")
-PARTNER_INPUTS = ("embedded", "secondary", "linked")  # something of a partner, even for a method without partners
+PARTNERS = ("real", "placebo", "shuffled", "same-noise")
+INPUTS = ("features", "identifiers", "binned", "embedded", "secondary", "linked", "joined")
+PARTNER_INPUTS = ("embedded", "secondary", "linked", "joined")  # of a partner, even for a method without partners
 BOOSTED_TREES, STACKED = "trees", "stacked"
 
 
@@ -132,7 +136,7 @@ class Rung:
         numbers are, instead of by periodic embeddings; the same where, for ``"stacked"``, the trees may also see the
         ``"embedded"`` partners as in a job that sends an embedding; or, for a method without partners, only the
         features of the most similar record of the ``"secondary"``, or all that is known in one place: features,
-        identifiers and the features of ``"linked"`` records.
+        identifiers and the features of ``"linked"`` records, or both parties' features ``"joined"`` by the true rows.
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
@@ -257,6 +261,9 @@ class Rung:
             features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
         task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
         return PrimaryData(features, arrays.labels, task_type)
+        if self.inputs == "joined":
+            for linked in arrays.secondaries:
+                features = concatenate_features(features, linked.features.take(true_rows(linked)))
 
     def secondary_data(self, arrays: SplitArrays) -> list[SecondaryData]:
         """Return the partners of a rung, real or not."""
@@ -357,6 +364,14 @@ def joined_features(linked: LinkedSecondary) -> Features:
     """
     lists, numbers = linked.list_of, linked.features.numbers
     similarity = linked.similarity.reshape(*linked.partner.shape, -1).astype(np.float64)  # (L, K, F)
+def true_rows(linked: LinkedSecondary) -> Integers:
+    """Return the true row of every record; only generated data and one table cut in two have them."""
+    if linked.match is None:
+        message = f"the true rows of '{linked.name}' are not known, so it cannot be joined; leave out this rung"
+        raise SettingError(message, code="no-true-rows")
+    return linked.match.astype(np.int64)
+
+
     overall = np.nanmean(similarity, axis=2)  # (L, K)
     weight = softmax_weights(overall)
     mean = np.zeros((len(linked.partner), numbers.shape[1]), np.float32)

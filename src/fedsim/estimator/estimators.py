@@ -308,7 +308,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     sigma, tau : float
         Noise on the similarities, by its scale or by the bound on an attack's success (``fedsim.privacy.bounds``).
     method : str or Method, default="fedsim"
-        fedsim, stacked (FedSim beside boosted trees), avgsim, featuresim, top1sim, exact, combine or solo.
+        fedsim, stacked (FedSim beside boosted trees), avgsim, featuresim, top1sim, exact or solo.
     preset : {"modern", "paper"}, default="modern"
     use_identifiers : bool, default=False
         Whether the primary's identifiers are features too.

@@ -7,10 +7,10 @@ from fedsim._lazy import lazy_exports
 if TYPE_CHECKING:
     from fedsim.splitnn.gates import Neighbours
     from fedsim.splitnn.layers import Features
-    from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
+    from fedsim.splitnn.methods import AvgSim, Exact, FeatureSim, FedSim, Solo, Top1Sim
 
-__all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
+__all__ = ["AvgSim", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
 
 # A secondary's process must not load what is above the cut.
-_METHODS = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
+_METHODS = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 __getattr__ = lazy_exports(__name__, {"gates": ["Neighbours"], "layers": ["Features"], "methods": _METHODS})

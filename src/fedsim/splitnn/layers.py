@@ -414,17 +414,12 @@ class Local:
 
 @dataclass(frozen=True)
 class Bare:
-    """No network: the encoded features themselves cross the cut. Only Combine, a simulated upper bound, does this."""
+    """No network: the encoded features themselves, for a primary without partners."""
 
     encoding: InputEncoding = field(default_factory=Plain)
 
     def build(self, features: Features) -> RawFeatureNetwork:
         return RawFeatureNetwork(self.encoding.build(features))
-
-
-def send_raw_features(local: Local) -> Bare:
-    """Return what the secondaries of Combine run: only the encoding of their local network."""
-    return Bare(local.encoding)
 
 
 class LocalNetwork(nn.Module):

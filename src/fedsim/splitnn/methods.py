@@ -26,7 +26,7 @@ from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, Weighte
 from fedsim.splitnn.match_gate import MatchGate
 from fedsim.splitnn.party_model import OMITTED_IF_DEFAULT
 
-__all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
+__all__ = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
 
 class PartnerRequirement(Enum):
@@ -429,23 +429,6 @@ class Solo:
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return neighbours
-
-    def build(self, spec: NetworkSpec) -> nn.Module:
-        return OnePartnerNetwork(layers.Bare(spec.local.encoding).build(spec.features), spec, self.hidden)
-
-
-@dataclass(frozen=True)
-class Combine:
-    """A perceptron on the raw features of each record and its most similar partner (paper, section 5).
-
-    This is an upper bound for any federated method. It sends features across the cut, so it is for simulations only.
-    """
-
-    hidden: tuple[int, ...] = (200, 100)
-    partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
-
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return keep_most_similar(neighbours)
 
     def build(self, spec: NetworkSpec) -> nn.Module:
         return OnePartnerNetwork(layers.Bare(spec.local.encoding).build(spec.features), spec, self.hidden)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedsim.data.synthetic import GroundTruth
 from fedsim.errors import InputError
+from fedsim.types import Integers
 
 # How the paper encoded identifiers before it compared them by Hamming distance (FEDERAL filters)
 
@@ -152,11 +153,12 @@ class LinkSpec:
 
 @dataclass(frozen=True, eq=False)
 class SecondaryTable:
-    """A party without labels, and how it is linked."""
+    """A party without labels, and how it is linked; ``match`` is the true row of every primary record, if known."""
 
     name: str
     table: PartyTable
     link: LinkSpec
+    match: Integers | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,7 @@ class SingleTable:
             about=self.about,
             primary=self._table(self.frame.select(*identifiers, *ours, self.label), ours, identifiers),
             label=self.label,
-            secondaries=(dataset.SecondaryTable("other half", secondary, link),),
+            secondaries=(dataset.SecondaryTable("other half", secondary, link, np.arange(len(secondary))),),
         )
 
     def _table(

@@ -33,7 +33,7 @@ def test_linked_records_tell_more_than_the_primary_alone(town, flats, price):
     assert linked > 0.7
 
 
-@pytest.mark.parametrize("method", ["fedsim", "avgsim", "featuresim", "top1sim", "exact", "combine", "solo"])
+@pytest.mark.parametrize("method", ["fedsim", "avgsim", "featuresim", "top1sim", "exact", "solo"])
 @pytest.mark.parametrize("preset", ["modern", "paper"])
 def test_every_method_trains_and_predicts(town, flats, price, method, preset):
     model = quick(town, method=method, preset=preset, epochs=1).fit(flats[:100], price[:100])

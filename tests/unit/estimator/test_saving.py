@@ -69,7 +69,7 @@ def test_trees_beside_the_network_are_saved_and_explained(town, flats, price, tm
         assert one.away  # what ``without`` is about, as the model was trained with party dropout
 
 
-@pytest.mark.parametrize("method", ["solo", "top1sim", "exact", "combine", "featuresim"])
+@pytest.mark.parametrize("method", ["solo", "top1sim", "exact", "featuresim"])
 @pytest.mark.parametrize("preset", ["modern", "paper"])
 def test_every_method_is_rebuilt(town, flats, price, tmp_path, method, preset):
     towns = pl.Series("town", [f"t{row % 30}" for row in range(len(flats))])

@@ -13,11 +13,14 @@ from error_fixtures import raises
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.metrics import get_metric
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset, load_single_table
 from fedsim_lab.datasets.single_table import generate_sklearn, generate_sklearn_random
 from fedsim_lab.experiment_config import read_experiment_config
 from fedsim_lab.paper_sizes import PAPER_DATA
+from fedsim_lab.study_config import STUDY_RUNGS
+from fedsim_lab.study_runner import load_sample
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
@@ -185,3 +188,24 @@ def test_secondaries_are_found_by_name(town: Dataset) -> None:
 def test_a_report_shows_no_record(town: Dataset) -> None:
     assert repr(town) == "Dataset(city: 4000 records, secondaries rentals 16000, schools 4000)"
     assert str(town.primary) == "PartyTable(4000 records, 3 features)"
+
+
+def test_combine_joins_the_true_row_however_far_the_noise_moves_it(rng: np.random.Generator) -> None:
+    arrays = DatasetCases(generate_sklearn(400).paper_cut(rng, noise=3.0), LinkageOverrides(k=2)).one("random", 0)
+    (other,) = arrays.secondaries
+    nearest = other.partner[other.list_of, 0]
+    assert (nearest != np.arange(400)).mean() > 0.5
+    joined = STUDY_RUNGS["combine"].primary_data(arrays).features.numbers
+    np.testing.assert_array_equal(joined, np.hstack([arrays.primary.numbers, other.features.numbers]))
+
+
+def test_a_sample_keeps_the_true_rows_of_its_records() -> None:
+    whole, some = load_sample("sklearn", None, 0), load_sample("sklearn", None, 50)
+    (other,) = some.secondaries
+    rows = [whole.primary.frame.row(row) for row in other.match]
+    assert rows == some.primary.frame.rows()
+
+
+def test_combine_does_not_exist_where_the_true_rows_are_not_known(town: Dataset) -> None:
+    with raises(SettingError, code="no-true-rows"):
+        STUDY_RUNGS["combine"].primary_data(DatasetCases(town).one("random", 0))
