@@ -69,13 +69,14 @@ def _number_filter(ours: pl.DataFrame, theirs: pl.DataFrame, name: str, filters:
 
 
 def _text_filter(ours: pl.Series, theirs: pl.Series, filters: TextFilterSettings) -> StringFilter:
-    letters = pl.concat([ours, theirs]).str.len_chars().mean()
+    encoding = StringFilter(q=filters.q, hashes=filters.hashes)
+    grams = [len(encoding.grams(encoding.normal_form(text))) for text in pl.concat([ours, theirs])]
     return paper_string_filter(
         edit_distance=filters.edits,
         hashes=filters.hashes,
         collision=filters.collisions,
         delta=filters.delta,
-        mean_grams=max(1.0, float(str(letters)) - filters.q + 1),
+        mean_grams=float(np.mean(grams)),
         q=filters.q,
     )
 
@@ -90,7 +91,11 @@ FIXED_SPLIT_SEED = 0
 
 @dataclass(frozen=True)
 class LinkageOverrides:
-    """Overrides of how the dataset is linked; ``tau`` or ``sigma`` add noise to similarities."""
+    """Overrides of how the dataset is linked; ``tau`` or ``sigma`` add noise to similarities.
+
+    As in the paper, every link of every record has its own noise, so that records with equal identifiers get different
+    lists. In a job they share their noise: see ``partner="same-noise"`` of :class:`fedsim.contribution.rungs.Rung`.
+    """
 
     k: int | None = None
     metric: str = ""
@@ -209,8 +214,9 @@ class DatasetCases:
         scale = fit_scale(found.distance[list_of[split.train]])
         tau, sigma = self.linkage.tau, self.linkage.sigma
         sigma = sigma if tau is None else sigma_for_bound(tau, scale.deviation)
-        rng = np.random.default_rng(NOISE_SEED)
         used = np.unique(found.partner[list_of[split.train]])
+        lists = np.arange(len(first)) if sigma == 0 else list_of  # with noise, every record has a list of its own
+        noise = np.random.default_rng(NOISE_SEED)
         return LinkedSecondary(
             features=_prepare_table(secondary.table.frame.select(secondary.table.features), secondary.name, used),
             list_of=(list_of if sigma == 0 else np.arange(len(list_of))).astype(np.int32),
@@ -218,13 +224,13 @@ class DatasetCases:
             similarity=similarities(found.distance[lists], scale, sigma=sigma, noise=noise).astype(np.float32),
             equal=exact_match_rows(ours[first], theirs)[lists].astype(np.int32),
             name=secondary.name,
+            match=secondary.match,
         )
 
 
 def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
     """Write the arrays of every split and seed into a folder, one file each."""
     folder.mkdir(parents=True, exist_ok=True)
-            match=secondary.match,
     for arrays in cases:
         about = arrays.about
         save_arrays(arrays, folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")

@@ -27,6 +27,7 @@ STUDY_RUNGS = {
     "by-weight": Rung("by-weight", "sort by weight", "fedsim-by-weight"),
     "mean-merge": Rung("mean-merge", "mean merge gate", "fedsim-mean-merge"),
     "fedsim": Rung("fedsim", "FedSim", "fedsim"),
+    "fedsim-same-noise": Rung("fedsim-same-noise", "FedSim, noise per identifier", "fedsim", partner="same-noise"),
     "placebo": Rung("placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
 }
 STUDY_SPLITS = ("fixed", *SPLITS)

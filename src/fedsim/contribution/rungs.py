@@ -130,7 +130,7 @@ class Rung:
         A registered method (or ``"trees"``, ``"stacked"`` or a registered variant of FedSim) and a registered preset.
     partner
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
-        record the links of another.
+        record the links of another; ``"same-noise"`` gives all records of a group the links and the noise of its first.
     inputs
         The primary's ``"features"``; these and its own ``"identifiers"``; the same with places ``"binned"``, as other
         numbers are, instead of by periodic embeddings; the same where, for ``"stacked"``, the trees may also see the
@@ -212,6 +212,8 @@ class Rung:
             data = [arrays.digest, seed, *([protection] if protection else [])]
         linked = {each.partner.shape[1] for each in arrays.secondaries}
         same = replace(self, k=None) if linked == {self.k} else self
+        if self.partner == "same-noise" and self._lists_are_shared(arrays):
+            same = replace(same, partner="real")
         if self.inputs == "binned" and not (arrays.primary.periodic or arrays.own.periodic):
             same = replace(same, inputs="identifiers")
         settings = asdict(same)
@@ -259,11 +261,11 @@ class Rung:
         if self.inputs == "secondary":
             linked = arrays.secondaries[0]
             features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
-        task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
-        return PrimaryData(features, arrays.labels, task_type)
         if self.inputs == "joined":
             for linked in arrays.secondaries:
                 features = concatenate_features(features, linked.features.take(true_rows(linked)))
+        task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
+        return PrimaryData(features, arrays.labels, task_type)
 
     def secondary_data(self, arrays: SplitArrays) -> list[SecondaryData]:
         """Return the partners of a rung, real or not."""
@@ -306,11 +308,18 @@ class Rung:
         return self.partner == "placebo" and (self.placebos is None or linked.name in self.placebos)
 
     def link_order(self, arrays: SplitArrays) -> AnyArray:
-        """Return whose links every record gets: its own, or those of another if they are shuffled."""
+        """Return whose links every record gets: its own, or those of another."""
         n = len(arrays.labels)
+        if self.partner == "same-noise":
+            _, first, group = np.unique(arrays.groups, return_index=True, return_inverse=True)
+            return first[group]
         if self.partner != "shuffled":
             return np.arange(n)
         return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
+
+    def _lists_are_shared(self, arrays: SplitArrays) -> bool:
+        order = self.link_order(arrays)
+        return all(np.array_equal(linked.list_of[order], linked.list_of) for linked in arrays.secondaries)
 
     def links(self, linked: LinkedSecondary, order: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return partner rows and similarities of a rung, (n, K) each."""
@@ -355,6 +364,14 @@ def concatenate_features(left: Features, right: Features) -> Features:
     )
 
 
+def true_rows(linked: LinkedSecondary) -> Integers:
+    """Return the true row of every record; only generated data and one table cut in two have them."""
+    if linked.match is None:
+        message = f"the true rows of '{linked.name}' are not known, so it cannot be joined; leave out this rung"
+        raise SettingError(message, code="no-true-rows")
+    return linked.match.astype(np.int64)
+
+
 JOINED_RECORDS = 4096  # whose partners' features are in memory at a time
 
 
@@ -364,14 +381,6 @@ def joined_features(linked: LinkedSecondary) -> Features:
     """
     lists, numbers = linked.list_of, linked.features.numbers
     similarity = linked.similarity.reshape(*linked.partner.shape, -1).astype(np.float64)  # (L, K, F)
-def true_rows(linked: LinkedSecondary) -> Integers:
-    """Return the true row of every record; only generated data and one table cut in two have them."""
-    if linked.match is None:
-        message = f"the true rows of '{linked.name}' are not known, so it cannot be joined; leave out this rung"
-        raise SettingError(message, code="no-true-rows")
-    return linked.match.astype(np.int64)
-
-
     overall = np.nanmean(similarity, axis=2)  # (L, K)
     weight = softmax_weights(overall)
     mean = np.zeros((len(linked.partner), numbers.shape[1]), np.float32)

@@ -17,12 +17,13 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.cli import main
-from fedsim.contribution.rungs import ResultStore, Rung, train_missing
+from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
 from fedsim_lab import study_runner
 from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
-from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides, _text_filter
+from fedsim_lab.datasets.dataset import TITLE_FILTERS, Dataset
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
 from fedsim_lab.study_config import StudyPart, read_study
 from fedsim_lab.study_runner import load_sample, read_ladders
@@ -283,13 +284,41 @@ def test_three_pieces_of_a_secondary_are_aligned_parties() -> None:
     assert third.aligned_with == first.name
 
 
+def similarity_of_every_record(linked: LinkedSecondary) -> np.ndarray:
+    return linked.similarity[linked.list_of]
+
+
 def test_noise_moves_similarities_and_leaves_the_partners() -> None:
     firms = load_sample("firms", Path(), 200)
     plain, noisy = (
         DatasetCases(firms, LinkageOverrides(sigma=sigma)).one("random", 0).secondaries[0] for sigma in (0.0, 0.5)
     )
-    np.testing.assert_array_equal(plain.partner, noisy.partner)
-    assert np.std(plain.similarity - noisy.similarity) == pytest.approx(0.5, rel=0.05)
+    np.testing.assert_array_equal(plain.partner[plain.list_of], noisy.partner[noisy.list_of])
+    moved = similarity_of_every_record(plain) - similarity_of_every_record(noisy)
+    assert np.std(moved) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def twice() -> Dataset:
+    """Firms, each of which is in the primary's table twice."""
+    firms = load_sample("firms", Path(), 100)
+    return replace(firms, primary=replace(firms.primary, frame=pl.concat([firms.primary.frame] * 2)))
+
+
+def test_noise_is_drawn_per_record_as_in_the_paper_or_per_identifier(twice: Dataset) -> None:
+    arrays = DatasetCases(twice, LinkageOverrides(sigma=0.5)).one("random", 0)
+    by_record, by_identifier = (
+        Rung("fedsim", "FedSim", "fedsim", partner=partner).secondary_data(arrays)[0].similarity
+        for partner in ("real", "same-noise")
+    )
+    assert np.std(by_record[:100] - by_record[100:]) == pytest.approx(0.5 * np.sqrt(2), rel=0.05)
+    np.testing.assert_array_equal(by_identifier[:100], by_identifier[100:])
+
+
+def test_without_noise_both_are_one_training(twice: Dataset) -> None:
+    arrays = DatasetCases(twice).one("random", 0)
+    keys = [Rung("x", "X", "fedsim", partner=partner).result_key(arrays) for partner in ("real", "same-noise")]
+    assert keys[0] == keys[1]
 
 
 def test_a_worker_that_fails_is_not_passed_over(tmp_path: Path) -> None:
@@ -346,6 +375,13 @@ def test_two_workers_train_what_one_process_trains(once: Reproduced, folder: Pat
     for line in alone.lines:
         np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-4)
     assert not (together.folder / "workers").exists()
+
+
+def test_text_filters_are_sized_for_the_grams_they_encode() -> None:
+    titles = pl.Series(["abcdefghij", "klmnopqrst"])  # ten letters, padded by three on both sides: 13 grams of four
+    encoding = _text_filter(titles, titles, TITLE_FILTERS)
+    assert len(encoding.grams(titles[0])) == 13
+    assert encoding.bits == 872  # 2 x 1 edit x 10 hashes x 13 grams / (3 x .1) = 866.7, in whole bytes
 
 
 def test_hamming_needs_the_papers_filters() -> None:
