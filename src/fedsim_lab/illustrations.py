@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.linkage import link
 from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links, similarities
 from fedsim.privacy.bounds import lowest_bound, success_bound
-from fedsim.privacy.differential_privacy import least_epsilon, paper_sensitivity
+from fedsim.privacy.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
 from fedsim.types import Floats, Links
 from fedsim_lab.dataset_cases import identifier_tables
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
@@ -81,7 +81,7 @@ def tau_epsilon_sheet() -> ResultSheet:
     """Return tau and the least epsilon for the paper's example by the scale of the noise."""
     sensitivity = paper_sensitivity(records=HOUSE_RECORDS, mean=HOUSE_MEAN, spread=HOUSE_SPREAD)
     taus = [success_bound(sigma, HOUSE_SPREAD) for sigma in SIGMAS]
-    epsilons = [least_epsilon(sigma=sigma, sensitivity=sensitivity) for sigma in SIGMAS]
+    epsilons = [least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=PAPER_DELTA) for sigma in SIGMAS]
     rows = tuple(
         (f"{sigma:g}", f"{tau:.3g}", f"{epsilon:.3g}")
         for sigma, tau, epsilon in zip(SIGMAS, taus, epsilons, strict=True)

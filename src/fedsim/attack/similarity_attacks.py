@@ -21,13 +21,14 @@ from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial
 from fedsim.linkage import metrics, soft_linkage
 from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
-from fedsim.privacy.bounds import success_bound
+from fedsim.privacy.bounds import bayes_success, success_bound
 from fedsim.types import Floats, Integers, Links, Scale
 
 TARGETS_PER_TILE = 64
 MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
 GREEDY_KNOWLEDGE = "own filters, the scale of the similarities and the noise's deviation; a normal prior"
 EXPECTED_SHARE = "expected share"  # over all draws of the noise
+BAYES_SHARE = "share for an attacker who knows the histogram of the distances"  # over all draws, too
 MAX_LINKS = 200  # of one partner; more change little and cost time
 
 
@@ -269,6 +270,7 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     right = most_likely_distance(view.similarity[linked], scale, view.sigma) == distance[linked]
     expected = expected_success_rate(distance[linked], scale, view.sigma)
     figures = {"bound tau": success_bound(view.sigma, scale.deviation), EXPECTED_SHARE: expected}
+    figures[BAYES_SHARE] = bayes_success(view.sigma, scale.deviation, distance[linked])
     score, measure = binomial_estimate(int(right.sum()), len(right)), "share of distances guessed exactly"
     blind = float(np.unique(distance[linked], return_counts=True)[1].max() / len(right))  # the most common distance
     kind, who, knew = AttackKind.DISTANCES, Adversary.PRIMARY, GREEDY_KNOWLEDGE

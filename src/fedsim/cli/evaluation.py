@@ -49,8 +49,8 @@ from fedsim.contribution.ladder import (
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
 from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, propose_grid
 from fedsim.errors import FileError, SettingError
-from fedsim.privacy.bounds import lowest_bound, sigma_for_bound
-from fedsim.privacy.differential_privacy import gaussian_epsilon, link_sensitivity
+from fedsim.privacy.bounds import bayes_success, lowest_bound, sigma_for_bound
+from fedsim.privacy.differential_privacy import PAPER_DELTA, gaussian_epsilon, link_sensitivity
 from fedsim.protocol.messages import Role
 from fedsim.report.audit_page import audit_page
 from fedsim.report.formatting import format_duration, format_number, pluralise
@@ -64,7 +64,6 @@ from fedsim.storage.files import atomic_write, check_output_paths, load_or_creat
 
 VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")
-DELTA = 1e-5
 
 
 def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: Path, mode: OutputMode) -> bool:
@@ -150,37 +149,48 @@ def _attack_cells(row: AuditRow, limit: float) -> Iterator[str]:
 def print_privacy_table(
     spread: float | None, taus: str, links: int, tables: tuple[Path | None, Sequence[Path]], mode: OutputMode
 ) -> None:
-    """Print noise and epsilon for every tau; the spread is given, or measured on the tables of a job."""
+    """Print noise and epsilon for every tau; the spread is given, or measured on the tables of a job.
+
+    With tables, a column has the exact success of an attacker who knows how often each of their distances occurs.
+    """
     job, parties = tables
     if (spread is None) == (job is None):
         raise SettingError("use either --spread, or --job with --party", code="spread-or-job")
-    measured = float(spread or 0.0)
+    measured, distance = float(spread or 0.0), None
     if job is not None:
         agreed, settings, files = read_job(job), AuditSettings(), [read_party_file(path) for path in parties]
         read = read_audit_tables(agreed, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
         setup = prepare_audit(agreed, read, next(iter(read.secondaries)), settings)[0]
-        measured = setup.linkage.view.known_scale().deviation
+        measured, distance = setup.linkage.view.known_scale().deviation, setup.linkage.distances()
     try:
         bounds = [float(tau) for tau in parse_names(taus)]
     except ValueError:
         message = "--taus is not a list of numbers separated by commas, such as 0.01,0.001"
         raise SettingError(message, code="invalid-taus") from None
     sensitivity = link_sensitivity(links=links, changed_bits=1, spread=measured)
-    noise = [(tau, sigma_for_bound(tau, measured)) for tau in bounds]
-    rows = [
-        {"tau": tau, "sigma": sigma, "epsilon": gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)}
-        for tau, sigma in noise
-    ]
+    rows = []
+    for tau in bounds:
+        sigma = sigma_for_bound(tau, measured)
+        row = {"tau": tau, "sigma": sigma}
+        if distance is not None:
+            row["bayes"] = bayes_success(sigma, measured, distance)
+        row["epsilon"] = gaussian_epsilon(sigma=sigma, delta=PAPER_DELTA, sensitivity=sensitivity)
+        rows.append(row)
     lowest = lowest_bound(measured)
 
     def print_text() -> None:
         typer.echo(f"spread {measured:.6g}; no tau at or below {lowest:.4e} can be guaranteed")
-        title = f"epsilon (delta {DELTA:g}, {links} links, filters that differ in one bit)"
-        cells = [(f"{row['tau']:g}", f"{row['sigma']:.6g}", f"{row['epsilon']:.4g}") for row in rows]
-        print_table(("tau", "sigma", title), cells)
+        title = f"epsilon (delta {PAPER_DELTA:g}, {links} links, filters that differ in one bit)"
+        forms = {"tau": "g", "sigma": ".6g", "bayes": ".4g", "epsilon": ".4g"}
+        cells = [tuple(format(value, forms[name]) for name, value in row.items()) for row in rows]
+        print_table(("tau", "sigma", *(("bayes",) if distance is not None else ()), title), cells)
         typer.echo("tau applies to integer Hamming distances; for metres or degrees it would depend on the unit")
+        typer.echo(
+            "tau bounds a greedy attacker if similarities are normal; one who knows which distances are frequent"
+        )
+        typer.echo("guesses more" + ("" if distance is None else ": column bayes, for these tables"))
 
-    mode.show({"spread": measured, "floor": lowest, "delta": DELTA, "links": links, "rows": rows}, print_text)
+    mode.show({"spread": measured, "floor": lowest, "delta": PAPER_DELTA, "links": links, "rows": rows}, print_text)
 
 
 # The partner's contribution

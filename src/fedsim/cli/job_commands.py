@@ -221,11 +221,11 @@ def epsilon(
     records: Annotated[int, option("N", "Number of primary records.")],
     as_json: JsonOnly = False,
 ) -> None:
-    """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1); this is not a guarantee."""
-    from fedsim.privacy.differential_privacy import least_epsilon, paper_sensitivity
+    """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1, delta 1e-5); not a guarantee."""
+    from fedsim.privacy.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
 
     sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
-    _print_value("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity), ".4g", as_json)
+    _print_value("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=PAPER_DELTA), ".4g", as_json)
 
 
 def _print_value(name: str, value: float, form: str, as_json: bool) -> None:

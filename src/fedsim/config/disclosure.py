@@ -326,10 +326,12 @@ def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
     if terms.tau is not None:
-        which = "the similarity of an average link" if terms.metric == "dice" else "one similarity"
+        average = terms.metric == "dice"
+        which = "the similarity of an average link" if average else "one similarity"
         yield (
-            f"The paper's greedy attack guesses a filter from {which} with probability at most {terms.tau:g}. "
-            "Attacks that combine all links of a partner, or use only who is listed, are not bounded."
+            f"The paper's greedy attack guesses a filter from {which} with probability at most {terms.tau:g}"
+            f"{'' if average else ' if similarities are normally distributed'}. Attacks that know which distances are "
+            "frequent, combine all links of a partner, or use only who is listed are not bounded."
         )
     if terms.sigma is not None:
         yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."

@@ -326,8 +326,10 @@ class SecondaryTerms(ConfigSection):
     """Distance between two encoded identifiers. Default: `position` if the schema encodes positions, else `hamming`."""
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
-    partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
-    holds for the average link. Without `tau` and `sigma` there is no noise."""
+    partner's filter from one similarity, below this number; smaller means more noise. With the metric `hamming` the
+    bound assumes normally distributed similarities; with `dice` it holds for the average link. An attacker who knows
+    which distances are frequent guesses more: `fedsim privacy table --job` prints how often. Without `tau` and `sigma`
+    there is no noise."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
     `tau` that works with every metric and every table."""

@@ -129,7 +129,8 @@ class Policy(ConfigSection):
     """Conditions that every job must meet; a condition that is not set accepts everything."""
 
     max_tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
-    """Largest accepted `tau`; jobs without `tau` are refused."""
+    """Largest accepted `tau`; jobs without `tau` are refused. Theorem 2 assumes normally distributed similarities: see
+    the setting of the job."""
     min_sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.2)
     """Smallest accepted `sigma`; jobs with neither `sigma` nor `tau` are refused."""
     min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=1000)

@@ -306,7 +306,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     k : int, default=20
         Partners per record.
     sigma, tau : float
-        Noise on the similarities, by its scale or by the bound on an attack's success (``fedsim.privacy.bounds``).
+        Noise on the similarities, by its scale or by the bound on a greedy attack's success, which assumes normally
+        distributed similarities (``fedsim.privacy.bounds``).
     method : str or Method, default="fedsim"
         fedsim, stacked (FedSim beside boosted trees), avgsim, featuresim, top1sim, exact or solo.
     preset : {"modern", "paper"}, default="modern"

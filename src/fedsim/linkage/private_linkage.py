@@ -11,6 +11,7 @@ Letters: n primary records, m secondary records, K partners.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -33,6 +34,8 @@ from fedsim.validation import validate_integer, validate_number, validate_share
 if TYPE_CHECKING:
     from fedsim.linkage.engines import Engine
     from fedsim.linkage.search.runner import SearchProgress
+
+log = logging.getLogger(__name__)
 
 MAX_LINKS_FOR_NOISE = 200_000  # used to compute the noise for a given tau with Dice
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
@@ -376,6 +379,10 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
             sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
         success = bounds.success_bound(sigma, scale.deviation)
     bounded = (metric.whole or isinstance(metric, SteppedMetric)) and sigma > 0 and not flat
+    if linking.tau is not None:
+        some = distance[:: -(-distance.size // MAX_LINKS_FOR_NOISE)]
+        informed = bounds.bayes_success(sigma, scale.deviation, some)
+        log.info("tau %.4g, sigma %.4g: who knows the histogram of distances guesses %.4g", success, sigma, informed)
     return scale, sigma, success if bounded else None
 
 

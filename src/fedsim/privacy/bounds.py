@@ -1,8 +1,11 @@
-"""Bounds on the success of the greedy attack, given the noise on similarities (paper, Theorem 2).
+"""Success of attacks on one noisy similarity: the bound of the paper's Theorem 2, and exact values for given links.
 
 ``spread`` is the standard deviation of the distances (sigma_0 in the paper), ``sigma`` the standard deviation of the
 noise on the scaled similarities, and ``tau`` the bound on the success of the greedy attack on one record. The bound
-holds for integer distances (Hamming); for kilometres or degrees it would depend on the unit and be meaningless.
+holds for integer distances (Hamming); for kilometres or degrees it would depend on the unit and be meaningless. It
+assumes normal similarities and an attacker who assumes them, too. Distances of real tables have peaks, such as those of
+equal names, and an attacker who knows where they are guesses more: :func:`bayes_success` is what the best attacker
+reaches who knows how often each distance occurs, but nothing else about a pair.
 
 There is no such formula for distances whose step differs from pair to pair. Dice distances between filters with a and b
 ones are multiples of 2 / (a + b), and an attacker who knows a and b and guesses a distance exactly knows how many ones
@@ -22,7 +25,10 @@ from fedsim.validation import validate_integer, validate_number, validate_positi
 
 
 def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
-    """Return the upper bound tau on the success of the attack; without noise it is one.
+    """Return the upper bound tau on the success of the greedy attack (paper, Theorem 2); without noise it is one.
+
+    It holds if the scaled similarities are standard normal and the attacker guesses the most likely distance under that
+    assumption. For the distances at hand, compare it with :func:`bayes_success`.
 
     ``queries`` is |Q|, the number of links of one partner that the greedy attacker uses. The attacker must guess all of
     their distances correctly, so more links lower the bound; an attacker who weights links gains with every link
@@ -63,6 +69,52 @@ def lowest_bound(spread: float) -> float:
     """
     validate_positive(spread=spread)
     return math.erf(1.0 / (2.0 * math.sqrt(2.0) * spread))
+
+
+def bayes_success(sigma: float, spread: float, distance: Floats) -> float:
+    """Return the exact share of distances that the best attacker guesses who knows the histogram of the distances.
+
+    After a noisy similarity s, each distance d has a probability proportional to its frequency times the density of the
+    noise between d and s, and the attacker guesses the most probable one. No guess from one similarity is right more
+    often without knowledge about the pair itself, so this bounds the greedy attack for any distribution of distances.
+
+    Parameters
+    ----------
+    sigma
+        Standard deviation of the noise on the scaled similarities.
+    spread
+        Standard deviation of the distances of the training links, by which similarities are scaled.
+    distance
+        The distances of all links, of any shape.
+
+    Examples
+    --------
+    >>> distance = np.array([0.0] * 7 + [40.0, 50.0, 60.0])
+    >>> round(bayes_success(2.0, distance.std(), distance), 3), round(success_bound(2.0, distance.std()), 3)
+    (0.708, 0.019)
+    """
+    validate_positive(spread=spread)
+    check_sigma(sigma)
+    value, count = np.unique(np.asarray(distance) / spread, return_counts=True)
+    if sigma == 0 or len(value) == 1:
+        return 1.0
+    share = count / count.sum()
+    # Up to what all distances have in common, sigma^2 times the log posterior of a distance is a line in s.
+    height = sigma**2 * np.log(share) - value**2 / 2
+    best, start = [0], [-math.inf]  # the upper envelope: distances that are guessed at all, each from its start on
+    for place in range(1, len(value)):
+        while True:
+            last = best[-1]
+            crossing = (height[last] - height[place]) / (value[place] - value[last])
+            if crossing > start[-1]:
+                break
+            best.pop()
+            start.pop()
+        best.append(place)
+        start.append(crossing)
+    low, high = np.array(start), np.array([*start[1:], math.inf])
+    right = ndtr((high - value[best]) / sigma) - ndtr((low - value[best]) / sigma)
+    return float(share[best] @ right)
 
 
 def expected_success(sigma: float, similarity: Floats, half_step: Floats) -> float:

@@ -69,8 +69,16 @@ def test_the_table_lists_noise_and_epsilon_for_every_tau(folder, monkeypatch, ca
     assert "0.00188" in capsys.readouterr().out
     words = ("privacy", "table", "--job", "job.toml", "--party", "city.toml", "--party", "rentals.toml")
     assert fedsim(monkeypatch, *words, "--taus", "0.05") == 0
+    assert "bayes" in capsys.readouterr().out
     assert fedsim(monkeypatch, "privacy", "table", "--spread", "100", "--taus", "2") == 2
     assert fedsim(monkeypatch, "privacy", "table") == 2
+
+
+def test_the_table_of_a_job_has_the_exact_success_of_who_knows_its_distances(folder, monkeypatch, capsys):
+    words = ("privacy", "table", "--job", "job.toml", "--party", "city.toml", "--party", "rentals.toml", "--json")
+    assert fedsim(monkeypatch, *words, "--taus", "0.5,0.05") == 0
+    loose, tight = json.loads(capsys.readouterr().out)["rows"]
+    assert 0 < tight["bayes"] < loose["bayes"] < 1
 
 
 def test_a_tradeoff_has_a_point_for_every_setting(folder, monkeypatch, capsys):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.errors import SettingError
+from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy.bounds import (
+    bayes_success,
     expected_success,
     lowest_bound,
     sigma_for_bound,
@@ -81,3 +84,42 @@ def test_a_success_that_no_noise_prevents_is_refused_with_the_least_one():
         sigma_for_expected_success(0.05, np.zeros(10), np.full(10, 0.1))
     assert caught.value.code == "tau-too-small"
     assert caught.value.limit == pytest.approx(expected_success(1.0, np.zeros(10), np.full(10, 0.1)), rel=0.05)
+
+
+def typos(copies: float) -> np.ndarray:
+    """Distances of links, of which a share are to exact copies and the others to filters with typing errors."""
+    rng = np.random.default_rng(2)
+    return np.where(rng.random((500, 10)) < copies / 10, 0, rng.binomial(1024, 0.25, (500, 10))).astype(float)
+
+
+def test_the_bayes_attacker_is_the_best_guesser_of_many_draws() -> None:
+    distance = typos(0.7).ravel()
+    scale, sigma = fit_scale(distance), 0.5
+    values, counts = np.unique(distance, return_counts=True)
+    rng, right = np.random.default_rng(4), []
+    for _ in range(40):
+        seen = -scale.deviation * sigma * rng.standard_normal(len(distance)) + distance
+        posterior = np.log(counts) - (seen[:, None] - values) ** 2 / (2 * (sigma * scale.deviation) ** 2)
+        right.append((values[posterior.argmax(axis=1)] == distance).mean())
+    assert bayes_success(sigma, scale.deviation, distance) == pytest.approx(np.mean(right), abs=0.002)
+
+
+@given(sigmas, st.lists(st.integers(0, 40), min_size=2, max_size=30).filter(lambda found: len(set(found)) > 1))
+def test_no_greedy_attacker_beats_the_bayes_attacker(sigma, distances):
+    distance = np.array(distances, dtype=float)
+    scale = fit_scale(distance)
+    best = bayes_success(sigma, scale.deviation, distance)
+    commonest = np.unique(distance, return_counts=True)[1].max() / len(distance)
+    assert max(commonest, expected_success_rate(distance, scale, sigma)) - 1e-9 <= best <= 1.0 + 1e-9
+
+
+def test_theorem_2_does_not_bound_an_attacker_who_knows_the_distances() -> None:
+    distance = typos(0.7)
+    spread = fit_scale(distance).deviation
+    assert bayes_success(sigma_for_bound(0.05, spread), spread, distance) > 0.1
+
+
+def test_the_bayes_attacker_is_sure_without_noise_and_blind_under_much():
+    distance = np.array([1.0, 1.0, 1.0, 5.0])
+    assert bayes_success(0.0, 1.7, distance) == 1.0
+    assert bayes_success(1e3, 1.7, distance) == pytest.approx(0.75)

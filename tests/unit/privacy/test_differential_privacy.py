@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from fedsim.cli import main
 from fedsim.errors import SettingError
-from fedsim.privacy.differential_privacy import gaussian_delta, gaussian_epsilon, least_epsilon
+from fedsim.privacy.differential_privacy import gaussian_delta, gaussian_epsilon, largest_delta, least_epsilon
 
 sigmas = st.floats(0.1, 20)
 deltas = st.floats(1e-10, 0.1)
@@ -33,7 +33,23 @@ def test_more_noise_never_weakens_privacy(ratio, delta, sensitivity):
 def test_theorem_1_is_necessary(ratio, delta, sensitivity):
     sigma = ratio * sensitivity
     epsilon = gaussian_epsilon(sigma=sigma, delta=delta, sensitivity=sensitivity)
-    assert epsilon == 0 or least_epsilon(sigma=sigma, sensitivity=sensitivity) <= epsilon
+    assert epsilon == 0 or least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=delta) <= epsilon
+
+
+@given(st.floats(0.01, 30), st.floats(0.01, 0.99))
+def test_theorem_1_holds_below_its_largest_delta_and_fails_above(epsilon, share):
+    limit, sigma = largest_delta(epsilon), (2 * epsilon) ** -0.5
+    assert gaussian_epsilon(sigma=sigma, delta=share * limit, sensitivity=1.0) >= epsilon * (1 - 1e-6)
+    above = limit + share * (0.5 - limit)
+    assert gaussian_epsilon(sigma=sigma, delta=above, sensitivity=1.0) < epsilon
+
+
+def test_theorem_1_is_refused_for_a_delta_that_it_does_not_cover():
+    assert largest_delta(1.0) == pytest.approx(0.2862, abs=1e-4)  # the paper's condition would allow 0.4801
+    with pytest.raises(SettingError) as caught:
+        least_epsilon(sigma=2**-0.5, sensitivity=1.0, delta=0.3)
+    assert caught.value.code == "delta-out-of-range"
+    assert caught.value.limit == pytest.approx(0.2862, abs=1e-4)
 
 
 def test_enough_noise_needs_no_epsilon():
