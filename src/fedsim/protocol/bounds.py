@@ -80,8 +80,11 @@ class MessageBounds:
         object.__setattr__(self, "_tables", {kind: self.table(kind) for kind in KINDS})
 
     @classmethod
-    def for_lists(cls, lists: Sequence[ListSizes]) -> Self:
-        """Return the bounds that the lists of a job imply."""
+    def for_lists(cls, lists: Sequence[ListSizes], cut_width: int | None = None) -> Self:
+        """Return the bounds that the lists of a job imply, and the width of its secondaries' cut layer if it is known.
+
+        An embedding has a width of its own, so activations may be wider.
+        """
         queries = max(each.most_queries for each in lists)
         rows = max(each.most_rows for each in lists)
         bits, k = [each.n_bits for each in lists], [each.k for each in lists]
@@ -92,6 +95,7 @@ class MessageBounds:
             **dict.fromkeys(("n", "n_trained"), (1, queries)),
             "row-order.n": (0, queries),
             **dict.fromkeys(("width", "C"), (1, MAX_WIDTH)),
+            "ready.width": (1, MAX_WIDTH) if cut_width is None else (cut_width, cut_width),
             **dict.fromkeys(("step", "total_steps"), (-1, MAX_STEPS)),
             "received": (0, MAX_STEPS),
             "seed": (0, MAX_INTEGER),

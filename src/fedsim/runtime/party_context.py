@@ -211,7 +211,7 @@ def open_party_context(
         ListSizes(terms.encoding.n_bits, terms.k, max(1, len(terms.field_bytes)), terms.hide_rows)
         for terms in job.secondaries.values()
     ]
-    bounds = MessageBounds.for_lists(lists)
+    bounds = MessageBounds.for_lists(lists, _cut_width(job) if party_file.party.role is Role.PRIMARY else None)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
     # A transport without certificates has no credentials, and its heads are not signed.
     credentials = getattr(transport, "credentials", None)
@@ -254,6 +254,12 @@ def open_party_context(
             for listener in context.listeners:
                 listener.close()
             state.stop_signal.stop()  # ends the threads that still wait for a party, for example one that has left
+
+
+def _cut_width(job: Job) -> int | None:
+    from fedsim.runtime.secondary import secondary_model_spec  # noqa: PLC0415 - imports networks, and this module
+
+    return secondary_model_spec(job).width
 
 
 def _record_if_possible(audit: run_folder.AuditLog, event: str, facts: Mapping[str, run_folder.AuditFact]) -> None:

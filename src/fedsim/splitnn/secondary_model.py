@@ -216,6 +216,11 @@ class SecondaryConfig:
     def __post_init__(self) -> None:
         party_model.check_learning_rate(self.optimiser.rate)
 
+    @property
+    def width(self) -> int | None:
+        """C; None if the encoded features themselves cross the cut, whose number only the secondary knows."""
+        return self.local.cut if isinstance(self.local, Local) else None
+
 
 def secondary_config(
     preset: str,

@@ -74,6 +74,15 @@ def test_a_session_ends_before_its_role_sees_what_is_absurd(kind):
         session.receive()
 
 
+def test_a_cut_layer_has_the_width_of_the_network_of_the_job():
+    bounds = MessageBounds.for_lists([ListSizes(n_bits=24, k=2)], cut_width=32)
+    bounds.check(honest("ready", width=32))
+    for width in (31, 33, 16_384):
+        with raises(WireError, "out-of-bounds", sent="ready", name="width", limit=32):
+            bounds.check(honest("ready", width=width))
+    bounds.check(honest("activations", values=np.zeros((3, 7), np.float32)))  # an embedding has a width of its own
+
+
 @pytest.fixture
 def memory_limit():
     """Another 256 MB of memory at most."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsim.errors import FileError
-from fedsim.protocol.messages import Farewell, Role
+from error_fixtures import raises
+from fedsim.errors import FileError, PeerError
+from fedsim.protocol.bounds import MAX_WIDTH
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.messages import Farewell, Ready, Role
+from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import public_reason
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.approval import ApprovalError
@@ -78,6 +83,37 @@ def test_a_job_that_is_not_approved_is_said_to_be_so(tmp_path):
     facts = last_entry(world[1]["city"]).facts
     assert facts["sent_to_peers"] == "its owner has not approved this job"
     assert "fedsim approve" in facts["details"]
+
+
+SEALED = {"[network]": '[protection]\ngradients = "none"\n\n[network]'}
+
+
+@pytest.mark.parametrize(("changes", "widths"), [({}, (32, 32)), (SEALED, (1, MAX_WIDTH))])
+def test_a_primary_accepts_the_width_of_the_network_of_its_job(tmp_path, changes, widths):
+    lay_out(tmp_path, {"job": changes})
+    job, files = read_all(tmp_path)
+    with open_party_context(job, files["city"], InProcessTransport(), software_versions()) as context:
+        assert context.connection.bounds.table("ready")["width"] == widths
+
+
+def test_a_secondary_that_announces_another_width_ends_its_session(world):
+    job, files = world
+    transport, answered = InProcessTransport(), []
+    with open_party_context(job, files["city"], transport, software_versions()) as city:
+        acceptor = city.listen(city.secondaries)
+
+        def announce() -> None:
+            with open_party_context(job, files["rentals"], transport, software_versions()) as rentals:
+                session = rentals.dial(Role.PRIMARY)
+                session.send(Ready(16_384, 200), reply_to=session.receive().sequence)
+                answered.append(session)
+
+        secondary = threading.Thread(target=announce, daemon=True)
+        secondary.start()
+        with raises(PeerError, "out-of-bounds"):
+            RemoteSecondary(acceptor.session_with(city.secondaries[0]), wire_format("float32"))
+        secondary.join(20)
+        assert answered
 
 
 def test_the_reason_is_said_before_others_are_waited_for(world, caplog):
