@@ -144,7 +144,7 @@ def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
         "the weight rises with the similarity, and the nearest partners count most",
         (_neighbour_table(arrays, names, curve, firms.match),),
         says=(f"weight from {curve.weight[0]:.2f} at similarity -3 to {curve.weight[-1]:.2f} at 3",),
-        notes=("generated firms instead of company, whose data is not public in one place",),
+        notes=("generated firms instead of company, whose data could not be obtained",),
         facts=run_facts([line], seconds),
     )
     return GateInsight(sheet, [curve], _gate_importance(result.model, arrays))

@@ -51,19 +51,13 @@ def bench(
 
 def datasets(
     data: DataFolder = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Load every dataset, count its records and report errors.")
-    ] = False,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")] = False,
 ) -> None:
-    """List the datasets: which are available, their size, and where to get the others."""
+    """List the datasets: which can be loaded, with how many records, and where to get the others."""
     from fedsim_lab.datasets.registry import find_datasets
 
-    rows = [
-        _load_dataset_row(here, data) if check else _DatasetRow(here, here.about.records)
-        for here in find_datasets(data)
-    ]
+    rows = [_load_dataset_row(here, data) for here in find_datasets(data)]
     value = {"folder": None if data is None else str(data), "datasets": [row.as_dict() for row in rows]}
     OutputMode(quiet, as_json).show(value, lambda: _print_datasets(rows, data))
     if any(row.fault for row in rows):
@@ -72,12 +66,11 @@ def datasets(
 
 @dataclass(frozen=True)
 class _DatasetRow:
-    """A dataset in the list; ``records`` were ``counted`` in the files, or are those of the complete dataset."""
+    """A dataset in the list; ``records`` are those of each party that can be loaded here, none without its files."""
 
     here: AvailableDataset
-    records: tuple[int, ...]
+    records: tuple[int, ...] = ()
     fault: str = ""
-    counted: bool = False
 
     @property
     def state(self) -> str:
@@ -106,8 +99,8 @@ class _DatasetRow:
             "title": about.title,
             "state": self.state,
             "fault": self.fault or None,
-            "records": self.records,
-            "counted": self.counted,
+            "records": self.records or None,
+            "complete": about.records,
             "task": about.task,
             "measure": about.measure,
             "unit": about.unit,
@@ -119,28 +112,26 @@ class _DatasetRow:
 def _load_dataset_row(here: AvailableDataset, folder: Path | None) -> _DatasetRow:
     from fedsim_lab.datasets.registry import load_dataset
 
-    if not here.complete:
+    if here.about.generated:
         return _DatasetRow(here, here.about.records)
+    if not here.complete:
+        return _DatasetRow(here)
     try:
         dataset = load_dataset(here.about.name, folder)
     except FedSimError as error:
-        return _DatasetRow(here, here.about.records, str(error))
-    counts = (len(dataset.primary), *(len(secondary.table) for secondary in dataset.secondaries))
-    return _DatasetRow(here, counts, counted=True)
+        return _DatasetRow(here, fault=str(error))
+    return _DatasetRow(here, (len(dataset.primary), *(len(secondary.table) for secondary in dataset.secondaries)))
 
 
 def _print_datasets(rows: list[_DatasetRow], folder: Path | None) -> None:
     from fedsim.cli.output import print_table
 
-    some_counted = any(row.counted for row in rows)
     cells = []
     for row in rows:
-        about, counts = row.here.about, " + ".join(f"{count:,}" for count in row.records)
-        counts = counts if row.counted or not some_counted else f"in full {counts}"
+        about, counts = row.here.about, " + ".join(f"{count:,}" for count in row.records) or "-"
         licence = "; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))
         cells.append((about.name, row.state, counts, about.title, licence))
-    records = "records" if some_counted else "records in full"
-    print_table(("dataset", "state", records, "content", "licence"), cells)
+    print_table(("dataset", "state", "records", "content", "licence"), cells)
     for row in rows:
         if row.fault:
             typer.echo(f"\n{row.here.about.name} is faulty: {row.fault}")

@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "frog/Frogs_MFCCs.csv").unlink()
     assert run("lab", "datasets", "--data", str(folder)) == 0
     said = capsys.readouterr().out
     lines = {line.split()[0]: line for line in said.splitlines() if line[:1].isalpha()}
@@ -45,7 +46,7 @@ def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys:
 
 
 def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("lab", "datasets", "--data", str(folder), "--json") == 0
+    assert run("lab", "datasets", "--data", str(folder), "--json") == 2  # as the frogs are not frogs
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
     assert listed["hdb"]["state"] == "found"
     assert listed["hdb"]["files"][0]["found"] == str(folder / "hdb/flats.csv")
@@ -53,22 +54,18 @@ def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixt
     assert listed["firms"]["files"] == []
 
 
-def test_records_are_those_of_the_whole_dataset_until_they_are_counted(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_are_counted_in_the_files_that_are_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("lab", "datasets", "--data", str(folder))
-    assert "records in full" in capsys.readouterr().out.splitlines()[0]
-    run("lab", "datasets", "--data", str(folder), "--check")
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert "records in full" not in head
-    assert any(line.startswith("hdb ") and "2 + 1" in line for line in lines)
-    assert any(line.startswith("taxi ") and "in full 200,000 + 100,000" in line for line in lines)
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()}
+    assert lines["hdb"][2:5] == ["2", "+", "1"]  # the paper had 92,095 flats and 165 schools
+    assert lines["taxi"][1:3] == ["missing", "-"]
 
 
-def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("lab", "datasets", "--data", str(folder), "--check", "--json") == 2
+def test_a_faulty_file_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "datasets", "--data", str(folder), "--json") == 2
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
-    assert listed["hdb"]["records"] == [2, 1]
+    assert (listed["hdb"]["records"], listed["hdb"]["complete"]) == ([2, 1], [92_095, 165])
+    assert (listed["frog"]["records"], listed["taxi"]["records"]) == (None, None)
     assert listed["frog"]["state"] == "faulty"
     assert "there is no column 'MFCCs_ 1'" in listed["frog"]["fault"]
 

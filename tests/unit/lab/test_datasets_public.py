@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,9 @@ import polars as pl
 import pytest
 
 from error_fixtures import raises
+from fedsim.contribution.rungs import Rung, run_training
 from fedsim.errors import FileError, InputError
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.registry import load_dataset
 
 RNG = np.random.default_rng(3)
@@ -297,6 +301,19 @@ def test_company_reads_money_and_codes(tmp_path: Path) -> None:
         "current employee estimate", "total employee estimate", "industry_mining & metals", "industry_retail",
         "size_10001+",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "metric"),
+    [("boone", partial(boone_file, signal=20, background=20, events=40), ""), ("company", company_files, "hamming")],
+)
+def test_datasets_that_could_not_be_obtained_train_for_whoever_has_their_files(
+    tmp_path: Path, name: str, files: Callable[[Path], object], metric: str
+) -> None:
+    files(tmp_path)
+    arrays = DatasetCases(load_dataset(name, tmp_path), LinkageOverrides(k=3, metric=metric)).one("random", 0)
+    outcome = run_training(Rung("fedsim", "FedSim", "fedsim", preset=f"paper:{name}", epochs=1), arrays)
+    assert np.isfinite(outcome.predictions).all()
 
 
 def test_game_reads_the_authors_table_of_rawg(tmp_path: Path) -> None:
