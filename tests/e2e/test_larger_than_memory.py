@@ -7,7 +7,7 @@ import pytest
 
 from fedsim.linkage import private_linkage
 from fedsim.protocol.roles import primary as primary_role, secondary as secondary_role
-from fedsim.runtime import sealed_labels
+from fedsim.runtime import partner_rows
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn import embedding, secondary_model
 from fedsim.storage import tensor_file
@@ -20,7 +20,7 @@ SIZES = {
     primary_role: "INFERENCE_ROWS",
     secondary_role: "INFERENCE_ROWS",
     secondary_model: "INFERENCE_ROWS",
-    sealed_labels: "ROWS_PER_REQUEST",
+    partner_rows: "ROWS_PER_REQUEST",
     embedding: "BLOCK_ROWS",
     boosted_trees: "PROJECTED_ROWS",
     primary_step: "ARRANGED_RECORDS",

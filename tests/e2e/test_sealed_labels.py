@@ -8,8 +8,8 @@ import pytest
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
-from fedsim import training
 from fedsim.config.toml_file import ConfigFileError
+from fedsim.pipeline import fit
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
@@ -62,7 +62,7 @@ def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, l
 
 def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(tmp_path, monkeypatch):
     place, frames, before = create_local_job(tmp_path / "job", **SEALED), [], []
-    train = training.train
+    train = fit.train_with
 
     def sent_to_the_secondary():
         _, *ends = place.job.parties
@@ -72,7 +72,7 @@ def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(t
         before.extend(sent_to_the_secondary())
         return train(*arguments, **settings)
 
-    monkeypatch.setattr(training, "train", train_later)
+    monkeypatch.setattr(fit, "train_with", train_later)
     run_in_threads(place, lambda own: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
     assert "farewell" in {decode(frame).message.kind for frame in before}
     assert len(before) == len(sent_to_the_secondary())
@@ -93,10 +93,10 @@ def test_processes_learn_what_one_process_learns(tmp_path, kind):
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        (CITY, "fedsim.runtime.sealed_labels:StoredRows.save"),  # the rows are here, and the secondary does not know
-        (CITY, "fedsim.runtime.primary:_train_sealed"),  # the secondary may be gone
+        (CITY, "fedsim.runtime.partner_rows:StoredRows.save"),  # the rows are here, and the secondary does not know
+        (CITY, "fedsim.runtime.primary:fit"),  # the secondary may be gone
         (RENTALS, "fedsim.runtime.party_data:RunStore.embed_features"),
-        (CITY, "fedsim.runtime.sealed_labels:fetch_embedded"),  # all networks are trained
+        (CITY, "fedsim.runtime.partner_rows:fetch_embedded"),  # all networks are trained
     ],
 )
 def test_a_kill_changes_nothing(tmp_path, name, moment):

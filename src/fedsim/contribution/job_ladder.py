@@ -28,10 +28,10 @@ from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
+from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
 from fedsim.runtime.primary import prepare_primary, training_overrides
-from fedsim.runtime.sealed_labels import fetch_embedded, load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features

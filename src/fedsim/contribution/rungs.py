@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from fedsim.errors import FileError, SettingError
+from fedsim.pipeline.fit import predict_with_trees
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
 from fedsim.splitnn import Features, Neighbours, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
@@ -472,18 +473,16 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
     The validation records choose whether the trees see them, and the weight of the network.
     """
     split, data = arrays.split, replace(rung.primary_data(arrays), labels=_class_places(arrays))
-    seed, features = arrays.about["seed"], as_features(data.features)
+    seed = arrays.about["seed"]
     dropout = rung.components[0].config(seed, n_train=len(split.train)).party_dropout
     # The primary's names are among its identifiers already.
     inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, rung.embedded_partners(arrays), dropout)
     fitted = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
     found = [network, on_validation]  # trees without weight are not kept
     if fitted is not None:
-        parts = ((fitted.final, split.test, network), (fitted.chosen, split.validation, on_validation))
-        found = [
-            trees.combine(values, None, features.take(rows), trees.columns(inputs.take(rows)))[0]
-            for trees, rows, values in parts
-        ]
+        parts = {"test": network, "validation": on_validation}
+        both = predict_with_trees(data, split, (fitted.chosen, fitted.final), inputs, (parts, {}))
+        found = [both[part][0] for part in parts]
     scores = [
         measure(values, data.labels[rows], data.task_type)
         for rows, values in zip((split.test, split.validation), found, strict=True)

@@ -26,13 +26,15 @@ from fedsim.data.features import (
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
+from fedsim.pipeline.fit import FitPlan, fit
+from fedsim.pipeline.partner_features import LocalRows
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
 from fedsim.splitnn import Features, Neighbours, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
 from fedsim.training.config import build_config
-from fedsim.training.data import as_features, target_from_state, target_state
+from fedsim.training.data import target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
 from fedsim.types import AnyArray, Explanation, Floats, Floats32, Links, Scale, Split
 
@@ -216,7 +218,7 @@ def fit_federation(
     own = inputs.drop_identifiers(primary, plan.identifiers, PRIMARY)
     preparation = fit_preprocessor(own, party=PRIMARY, rows=split.train, rules=plan.rules, label=labels.name)
     random, tau = party_model.RandomSource(plan.config.seed, COORDINATOR), plan.settings.tau
-    linked, links, data = [], [], []
+    linked, links, local = [], [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
         found = _nearest_links(pair, primary, table, plan.settings.k, plan.config.device)
         _warn_of_distant_identifiers(pair, primary, table)
@@ -232,46 +234,43 @@ def fit_federation(
         theirs = fit_preprocessor(columns, party=pair.party, rows=partners, rules=plan.rules)
         neighbours = _method_neighbours(found, plan.config)
         prepared = Features.of(theirs.apply(columns))
-        data.append(training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party))
+        rows = training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party)
+        seen = embed_secondary(prepared, pair.party, plan.config) if plan.settings.stacked else None
+        local.append(LocalRows([rows], seen))
         linked.append(LinkedTable(rule, theirs, table))
         links.append(found)
     features = Features.of(preparation.apply(own))
     own_data = training.PrimaryData(features, labels.values, labels.task_type, PRIMARY, labels.weights)
-    result = training.train(own_data, data, split, plan.config, hooks=hooks)
-    rows = split.validation[:EXPLAINED_RECORDS]
-    lists = [one.neighbours.take(rows) for one in data if one.neighbours is not None]
-    records = explain.request_records(result.model, as_features(own_data.features).take(rows), lists)
-    typical_record = Features.of(preparation.typical_record(own, split.train))
-    trees = _fit_trees(plan, primary, own_data, data, split, result) if plan.settings.stacked and data else None
-    names = mean_trigrams(name_trigrams(primary[split.train], trees.texts), trees.texts) if trees else {}
-    typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places, names)
-    return (
-        Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees, labels.name),
-        links,
-        result,
+    texts = text_columns(primary.select(_learnt_identifiers(plan)))
+    stacked = plan.settings.stacked and bool(local)
+    fitted = fit(
+        own_data,
+        local,
+        FitPlan(
+            plan.config,
+            split,
+            names=name_trigrams(primary, texts) if stacked else None,
+            refit_trees=plan.refit_trees,
+            explained=split.validation[:EXPLAINED_RECORDS],
+            hooks=hooks,
+        ),
     )
+    trees, names = None, {}
+    if fitted.trees is not None:
+        embedded = tuple(one.embedding for one in local if one.embedding is not None)
+        trees = EmbeddedTrees(fitted.trees, tuple(texts), embedded)
+        names = mean_trigrams(name_trigrams(primary[split.train], texts), texts)
+    typical_record = Features.of(preparation.typical_record(own, split.train))
+    sent = explain.average_sent(fitted.explained)
+    typical = explain.TypicalInputs(typical_record, sent, preparation.places, names)
+    federation = Federation(
+        fitted.network.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees, labels.name
+    )
+    return federation, links, fitted.network
 
 
-def _fit_trees(
-    plan: FederationPlan,
-    primary: pl.DataFrame,
-    own: training.PrimaryData,
-    secondaries: Sequence[training.SecondaryData],
-    split: Split,
-    result: training.TrainingResult,
-) -> EmbeddedTrees | None:
-    """Fit boosted trees beside the network, as the primary of a job does; None if they get no weight."""
-    linking = inputs.primary_link_columns(plan.settings.link_on) if plan.settings.use_identifiers else []
-    texts = text_columns(primary.select(linking))
-    rows = tuple(embed_secondary(as_features(one.features), one.name, plan.config) for one in secondaries)
-    lists = [one.neighbours for one in secondaries if one.neighbours is not None]
-    partners = [EmbeddedPartners(*both) for both in zip(rows, lists, strict=True)]
-    seen = TreeInputs(name_trigrams(primary, texts), partners, plan.config.party_dropout)
-    network = result.predictions["validation"], result.intervals.get("validation")
-    fitted = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
-    if fitted is None:
-        return None
-    return EmbeddedTrees(fitted.final if plan.refit_trees else fitted.chosen, tuple(texts), rows)
+def _learnt_identifiers(plan: FederationPlan) -> list[str]:
+    return inputs.primary_link_columns(plan.settings.link_on) if plan.settings.use_identifiers else []
 
 
 def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:

@@ -23,14 +23,13 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
-from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime import sealed_labels
+from fedsim.runtime import partner_rows
 from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore
@@ -342,7 +341,7 @@ class Predictor:
         found: list[EmbeddedPartners | None] = []
         for name, one in zip(self.context.job.lists, lists, strict=True):
             remotes = [] if name in missing else [self._remotes[holder] for holder in self.context.job.holders(name)]
-            found.append(sealed_labels.fetch_embedded(remotes, one) if remotes else None)
+            found.append(partner_rows.fetch_embedded(remotes, one) if remotes else None)
         return found
 
     def _absent(self, name: str) -> secondary_model.Secondary:
@@ -369,7 +368,7 @@ class Predictor:
         embedded: list[EmbeddedPartners | None] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
             found, now = self._new_partners(name, table), datetime.now(UTC)
-            rows = sealed_labels.load_rows(self.context, name, now)
+            rows = partner_rows.load_rows(self.context, name, now)
             missing = rows.missing(found.partner)
             if len(missing) and name in self._wait_for_secondaries():
                 away.append(name)
@@ -378,12 +377,12 @@ class Predictor:
                 embedded.append(None)
                 continue
             if len(missing):
-                form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+                form = partner_rows.received_form(job)
                 remote = RemoteSecondary(peer.session(), form, predicting=True)
                 remote.use_partners(found)
-                rows = rows.extend(missing, sealed_labels.fetch_rows(remote, missing), now)
+                rows = rows.extend(missing, partner_rows.fetch_rows(remote, missing), now)
                 rows.save(rows_path(self.context.folder, name))
-            weights, _ = store.load_weights(sealed_labels.partner_model(name))
+            weights, _ = store.load_weights(partner_rows.partner_model(name))
             config = training_config(job).secondary
             holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
             lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
@@ -403,7 +402,7 @@ class Predictor:
         by_name = {party.name: None if party.name in away else peer.session() for party, peer in peers}
         sessions, missing = list(by_name.values()), self._missing_lists(away)
         if self._model is None or self._model[0] != sessions:
-            form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+            form = partner_rows.received_form(job)
             neighbours = []
             for name, terms in job.lists.items():
                 holders = []

@@ -31,22 +31,25 @@ from fedsim.linkage.private_linkage import (
     save_private_links,
 )
 from fedsim.linkage.soft_linkage import QUANTILES
-from fedsim.protocol import cut_layer, transport
+from fedsim.pipeline.fit import FitPlan, Fitted, fit
+from fedsim.pipeline.partner_features import PartnerFeatures
+from fedsim.protocol import transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
-from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
+from fedsim.protocol.roles.primary import EncodedQueries, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
 from fedsim.runs import earlier_run, record
 from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
-from fedsim.runtime import sealed_labels
+from fedsim.runtime import partner_rows
 from fedsim.runtime.drift import drift_facts
+from fedsim.runtime.partner_rows import RemoteRows, fetch_stored_rows
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
-from fedsim.splitnn import Features, FedSim, Neighbours, party_model
+from fedsim.splitnn import Features, FedSim, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
-from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedFit, StackedTrees, TreeInputs
+from fedsim.training.boosted_trees import MAX_TREE_RECORDS, StackedTrees
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import (
     ClassTarget,
@@ -63,7 +66,7 @@ from fedsim.training.data import (
     target_state,
 )
 from fedsim.training.hooks import tracking_hook
-from fedsim.types import Floats, Integers, Split
+from fedsim.types import Floats, Floats32, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -140,25 +143,23 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         quantiles = np.quantile(mean_similarity(found.vectors[:, :1]), QUANTILES).tolist()
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
-    train = _train_sealed if context.job.protection.sealed else _train
     hooks = (*hooks, RunProgressHook(context.progress))
-    trained = train(context, starting, lists, peers, hooks)
-    network = trained.result
-    if METHODS.detail(context.job.training.method, "trees"):
-        trained = _add_trees(store, table, prepared, trained)
-    result, links = trained.result, {party.name: one for party, one in lists.items()}
-    typical = typical_inputs(prepared, trained.records, trained.mean_names, context.job.withheld)
-    explaining = trained.trees if len(prepared.split.test) else trained.chosen_trees
-    gates = summarise_gates(result.model, prepared, trained.records, typical, explaining)
-    calibration = summarise_calibration(prepared, network, trained)
-    summary = summarise_trees(trained)
+    names = tree_names(table, store.folder) if METHODS.detail(context.job.training.method, "trees") else None
+    fitted = fit(starting.data, *_fit_plan(context, starting, lists, peers, names, hooks))
+    result, links = fitted.result, {party.name: one for party, one in lists.items()}
+    mean_names = _save_trees(store, prepared, fitted, names)
+    typical = typical_inputs(prepared, fitted.explained, mean_names, context.job.withheld)
+    explaining = fitted.trees if len(prepared.split.test) else fitted.chosen_trees
+    gates = summarise_gates(result.model, prepared, fitted.explained, typical, explaining)
+    calibration = summarise_calibration(prepared, fitted)
+    summary = summarise_trees(fitted, mean_names)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates, summary, calibration)
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
     further = {
         "drift": _training_bins(prepared, links),
-        "absence": absence_stretches(result.model, prepared, trained.calibration, trained.chosen_trees),
+        "absence": absence_stretches(result.model, prepared, fitted.calibrated, fitted.chosen_trees),
     }
     _save_model(store, TRAINED_MODEL, prepared, result, typical, further)  # last: where it is, nothing else is missing
     _notify_coordinator(coordinator, context, trained=True)
@@ -254,164 +255,106 @@ def _load_or_fetch_links(
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedModel:
-    """A trained network, with the trees beside it if there are any, and what explains and calibrates both.
+class TreeNames:
+    """The primary's columns of text, and what trees see of their cells."""
 
-    ``records`` are those of :func:`explained_rows`; ``calibration`` those of :func:`calibration_rows`, if a secondary
-    may be away; ``embedded`` what trees may see of partners, and ``mean_names`` of an average name.
-    """
-
-    result: training.TrainingResult
-    records: explain.LinkedRecords
-    calibration: explain.LinkedRecords | None
-    embedded: list[EmbeddedPartners]
-    fitted: StackedFit | None = None
-    mean_names: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-    @property
-    def trees(self) -> StackedTrees | None:
-        """The trees that predict new records."""
-        return None if self.fitted is None else self.fitted.final
-
-    @property
-    def chosen_trees(self) -> StackedTrees | None:
-        """The trees that can be judged by the validation records."""
-        return None if self.fitted is None else self.fitted.chosen
+    columns: tuple[str, ...]
+    trigrams: Floats32
 
 
-def _train(
+def tree_names(table: PartyData, folder: Path) -> TreeNames:
+    """Return what trees see of the primary's identifiers."""
+    columns = text_columns(table.own_identifiers())
+    return TreeNames(tuple(columns), name_trigrams(table.frame, columns, folder))
+
+
+def _fit_plan(
     context: PartyContext,
     prepared: PreparedPrimary,
-    lists: dict[Party, PrivateLinks],
-    peers: dict[Party, ReconnectingPeer],
+    lists: Mapping[Party, PrivateLinks],
+    peers: Mapping[Party, ReconnectingPeer],
+    names: TreeNames | None,
     hooks: Sequence[training.Hook],
-) -> TrainedModel:
-    """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
-    job, checkpoints = context.job, context.folder / "checkpoints"
-    config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
-    form = cut_layer.wire_format(job.training.wire, job.protection.activations)
-    device = party_model.resolve_device(config.device)
-    noise = RunStore.of(context).cut_noise(job.protection.gradient_noise)
-    inputs = {party: Neighbours(links.partner, links.vectors) for party, links in lists.items()}
-    while True:
-        try:
-            remotes = {
-                party: RemoteSecondary(peer.session(), form, noise=noise, device=device, folder=context.folder)
-                for party, peer in peers.items()
-            }
-            by_list = {
-                party: tuple(remotes[Party(Role.SECONDARY, name)] for name in job.holders(party.name))
-                for party in inputs
-            }
-            neighbours = [training.NeighbourList(links, by_list[party]) for party, links in inputs.items()]
-            result = training.train_with(
-                prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
-            )
-            context.send_log_head(Phase.TRAIN)
-            records, calibration = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
-            embedded = []
-            if job.sends_embedding:
-                embedded = [sealed_labels.fetch_embedded(by_list[party], links) for party, links in inputs.items()]
-            for remote in remotes.values():
-                remote.finish()
-        except PeerRestarted as restarted:
-            log.warning("%s; resuming from the last common checkpoint", restarted)
-            context.connection.record_peer_event("restarted", restarted.peer, {"peer": str(restarted.peer)})
-        else:
-            return TrainedModel(result, records, calibration, embedded)
-
-
-def _train_sealed(
-    context: PartyContext,
-    prepared: PreparedPrimary,
-    lists: dict[Party, PrivateLinks],
-    peers: dict[Party, ReconnectingPeer],
-    hooks: Sequence[training.Hook],
-) -> TrainedModel:
-    """Fetch the linked rows of every secondary once, then train here, without any message."""
-    job = context.job
-    form = cut_layer.wire_format(job.training.wire, job.protection.activations)
-    secondaries, embedded = [], []
-    for party, links in lists.items():
-        rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
-        neighbours = Neighbours(rows.places(links.partner), links.vectors)
-        secondaries.append(training.SecondaryData(rows.features, neighbours.partner, neighbours.similarity, party.name))
-        embedded.append(EmbeddedPartners(rows.values, neighbours))
-    context.send_log_head(Phase.TRAIN)  # the rows were received
-    context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
-    config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
-    folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
-    result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
-    records, calibration = _explained_records(result.model, prepared, [partners.neighbours for partners in embedded])
-    return TrainedModel(result, records, calibration, embedded)
-
-
-def _add_trees(store: RunStore, table: PartyData, prepared: PreparedPrimary, trained: TrainedModel) -> TrainedModel:
-    """Fit boosted trees beside the network, save them, and return what both predict together.
-
-    Trees without weight are dropped.
-    """
-    data, split, job, result = prepared.data, prepared.split, store.job, trained.result
-    texts = text_columns(table.own_identifiers())
-    names = name_trigrams(table.frame, texts, store.folder)
-    inputs = TreeInputs(names, trained.embedded, result.model.config.party_dropout)
-    parts = {"validation": split.validation, "test": split.test, "unlabelled": split.unlabelled}
-    found, ends, features = result.predictions, result.intervals, as_features(data.features)
-    log_scale = job.task.label_scale == "log"
-    before = found["validation"], ends.get("validation")
-    if len(split.train) > MAX_TREE_RECORDS:
+) -> tuple[Sequence[PartnerFeatures], FitPlan]:
+    """Return the partners' features and how the model is fitted; whatever must be fetched first is fetched here."""
+    job, split = context.job, prepared.split
+    config = training_config(job, n_train=len(split.train), device=context.party_file.device)
+    partners: Sequence[PartnerFeatures]
+    if job.protection.sealed:
+        partners = [fetch_stored_rows(context, peers[party], party, links) for party, links in lists.items()]
+        context.send_log_head(Phase.TRAIN)  # the rows were received
+        context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
+        hooks = (OwnerStopHook(context.connection.stop_signal), *hooks)
+    else:
+        by_name = {party.name: peer for party, peer in peers.items()}
+        partners = [
+            RemoteRows(context, [by_name[name] for name in job.holders(party.name)], links)
+            for party, links in lists.items()
+        ]
+        hooks = (*hooks, LogHeadHook(context))
+    if names and len(split.train) > MAX_TREE_RECORDS:
         sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
-    fitted = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
-    if fitted is None:
+
+    def report_restart(restarted: PeerRestarted) -> None:
+        log.warning("%s; resuming from the last common checkpoint", restarted)
+        context.connection.record_peer_event("restarted", restarted.peer, {"peer": str(restarted.peer)})
+
+    plan = FitPlan(
+        config,
+        split,
+        names=names.trigrams if names else None,
+        log_trees=job.task.label_scale == "log",
+        explained=explained_rows(split),
+        calibrated=calibration_rows(split) if config.party_dropout and not prepared.classes else None,
+        folder=context.folder / "checkpoints",
+        hooks=hooks,
+        restarted=report_restart,
+    )
+    return partners, plan
+
+
+@dataclass(frozen=True, eq=False)
+class LogHeadHook(training.Hook):
+    """Sends the head of the audit log to the coordinator when the network is trained."""
+
+    context: PartyContext
+
+    def ended(self, metrics: Mapping[str, Metrics]) -> None:
+        self.context.send_log_head(Phase.TRAIN)
+
+
+def _save_trees(
+    store: RunStore, prepared: PreparedPrimary, fitted: Fitted, names: TreeNames | None
+) -> dict[str, list[float]]:
+    """Save the trees, if there are any; return the mean counts of the trigrams that they see, by column."""
+    if names is None:
+        return {}
+    if fitted.trees is None:
         log.info("the trees do not improve the predictions of the validation records; the network predicts alone")
-        return trained
-    tensors, facts = fitted.final.state()
-    store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
-    after = {}
-    for part, values in found.items():
-        rows, stacked = parts[part], fitted.chosen if part == "validation" else fitted.final
-        columns = stacked.columns(inputs.take(rows))
-        after[part] = stacked.combine(values, ends.get(part), features.take(rows), columns)
-    measure = result.model.target.measure
-    together = replace(
-        result,
-        predictions={part: values for part, (values, _) in after.items()},
-        intervals={part: width for part, (_, width) in after.items() if width is not None},
-        metrics={part: measure(after[part][0], data.labels[parts[part]]) for part in result.metrics},
-    )
-    calibration = trained.calibration
-    if calibration is not None:
-        calibration = replace(calibration, columns=fitted.final.columns(inputs.take(calibration_rows(split))))
-    return TrainedModel(
-        together,
-        replace(trained.records, columns=fitted.final.columns(inputs.take(explained_rows(split)))),
-        calibration,
-        trained.embedded,
-        fitted,
-        mean_trigrams(names[some_training_rows(split)], texts),
-    )
+        return {}
+    tensors, facts = fitted.trees.state()
+    store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(names.columns)})
+    return mean_trigrams(names.trigrams[some_training_rows(prepared.split)], names.columns)
 
 
-def summarise_trees(trained: TrainedModel) -> record.TreeSummary:
-    """Return the weight of the trees and what they see."""
-    if trained.trees is None:
+def summarise_trees(fitted: Fitted, names: Mapping[str, Sequence[float]]) -> record.TreeSummary:
+    """Return the weight of the trees and what they see; ``names`` are the columns of text among it."""
+    if fitted.trees is None:
         return record.TreeSummary(0.0)
-    groups = trained.result.model.groups if trained.trees.pools else ()
+    groups = fitted.result.model.groups if fitted.trees.pools else ()
     partners = [holder.name for holders in groups for holder in holders]
-    return record.TreeSummary(round(1.0 - trained.trees.weight, 6), list(trained.mean_names), partners)
+    return record.TreeSummary(round(1.0 - fitted.trees.weight, 6), list(names), partners)
 
 
-def summarise_calibration(
-    prepared: PreparedPrimary, network: training.TrainingResult, trained: TrainedModel
-) -> list[record.CalibrationSummary]:
+def summarise_calibration(prepared: PreparedPrimary, fitted: Fitted) -> list[record.CalibrationSummary]:
     """Return what calibration changed: of the network, and with trees beside it of both together; none for numbers."""
-    target = network.model.target
+    target = fitted.network.model.target
     if not isinstance(target, ClassTarget):
         return []
-    steps = [("network", network.predictions, target.temperature)]
-    if trained.trees is not None:
-        steps.append(("network and trees", trained.result.predictions, trained.trees.temperature))
+    steps = [("network", fitted.network.predictions, target.temperature)]
+    if fitted.trees is not None:
+        steps.append(("network and trees", fitted.result.predictions, fitted.trees.temperature))
     found = []
     for name, predictions, temperature in steps:
         for part, rows in (("validation", prepared.split.validation), ("test", prepared.split.test)):
@@ -447,7 +390,7 @@ def _save_model(
     }
     for party, weights in result.parts.items():
         if party != prepared.data.name:  # under sealed labels the primary trains all networks
-            store.save_weights(sealed_labels.partner_model(party), weights, {})
+            store.save_weights(partner_rows.partner_model(party), weights, {})
     store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
 
 
@@ -503,19 +446,6 @@ def explained_rows(split: Split) -> Integers:
 def calibration_rows(split: Split) -> Integers:
     """Return validation records, evenly spread, that calibrate intervals while a secondary is away."""
     return np.asarray(split.validation[:: 1 + len(split.validation) // MAX_CALIBRATED])
-
-
-def _explained_records(
-    model: training.Model, prepared: PreparedPrimary, lists: Sequence[Neighbours]
-) -> tuple[explain.LinkedRecords, explain.LinkedRecords | None]:
-    """Request what explains the model and, with party dropout, calibrates it; nothing that was not requested before."""
-
-    def request(rows: Integers) -> explain.LinkedRecords:
-        features = as_features(prepared.data.features).take(rows)
-        return explain.request_records(model, features, [neighbours.take(rows) for neighbours in lists])
-
-    calibrated = bool(model.config.party_dropout) and not prepared.classes
-    return request(explained_rows(prepared.split)), request(calibration_rows(prepared.split)) if calibrated else None
 
 
 def typical_inputs(

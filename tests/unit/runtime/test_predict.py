@@ -15,9 +15,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from error_fixtures import raises
-from fedsim import training
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError
+from fedsim.pipeline import fit
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
@@ -26,12 +26,12 @@ from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record, read_test_predictions
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
-from fedsim.runtime import predict, sealed_labels
+from fedsim.runtime import partner_rows, predict
+from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
-from fedsim.runtime.sealed_labels import StoredRows
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from fedsim.training import boosted_trees
@@ -112,7 +112,7 @@ def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     predictor = world.predictor()
     assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
     asked = []
-    monkeypatch.setattr(sealed_labels, "fetch_embedded", lambda *_: asked.append(1))
+    monkeypatch.setattr(partner_rows, "fetch_embedded", lambda *_: asked.append(1))
     assert (predictor.predict(world.records[:3]).by, asked) == ("fedsim", [])
     world.close()
 
@@ -355,7 +355,7 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
 def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(tmp_path, monkeypatch):
     lay_out(tmp_path, SEALED)
     (job, files), transport, looked = read_all(tmp_path), InProcessTransport(), []
-    train = training.train
+    train = fit.train_with
     with staying(job, files["notary"], transport), staying(job, files["rentals"], transport) as rentals:
 
         def peers():
@@ -366,7 +366,7 @@ def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and
             looked.append(len(peers()))
             return train(*arguments, **settings)
 
-        monkeypatch.setattr(training, "train", train_and_look)
+        monkeypatch.setattr(fit, "train_with", train_and_look)
         with open_party_context(job, files["city"], transport, software_versions()) as post:
             run_primary(post)
         path = rows_path(post.folder, "rentals")

@@ -1,7 +1,7 @@
-"""Sealed labels at the primary: the rows of secondaries are fetched once, kept, and trained on here.
+"""What the primary of a job gets of its partners: rows that it fetches once, or activations at every step.
 
-Nothing that depends on a label is sent: which rows are requested follows from the links alone. Letters: n records,
-K partners, U rows, C width.
+With sealed labels, rows are fetched once, kept, and trained on here. Nothing that depends on a label is sent: which
+rows are requested follows from the links alone. Letters: n records, K partners, U rows, C width.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedsim import errors
+from fedsim.config.job import Job
 from fedsim.linkage.private_linkage import PrivateLinks, count_links
+from fedsim.pipeline.partner_features import LocalRows
+from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
@@ -31,9 +35,12 @@ from fedsim.runs.deletion import (
     timestamp,
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
+from fedsim.runtime.party_data import RunStore
 from fedsim.splitnn import Features, Neighbours
 from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
+from fedsim.training import NeighbourList, SecondaryData
 from fedsim.training.boosted_trees import EmbeddedPartners
+from fedsim.training.loop import TrainingContext
 from fedsim.types import AnyArray, Floats32, Integers, Integers32
 
 log = logging.getLogger("fedsim.parties")
@@ -165,6 +172,49 @@ def load_or_fetch_rows(
                 raise
             released.touch()  # it left after it had sent everything
     return rows
+
+
+def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: PrivateLinks) -> LocalRows:
+    """Return the linked rows of a secondary, which are here from now on."""
+    rows = load_or_fetch_rows(context, peer, party, links, received_form(context.job))
+    partner = rows.places(links.partner)
+    return LocalRows([SecondaryData(rows.features, partner, links.vectors, party.name)], rows.values)
+
+
+def received_form(job: Job) -> WireFormat:
+    """Return the wire format of what secondaries send."""
+    return cut_layer.wire_format(job.training.wire, job.protection.activations)
+
+
+@dataclass(eq=False)
+class RemoteRows:
+    """Partners in one list whose rows stay with their holders, the secondary and those aligned with it."""
+
+    context: PartyContext
+    peers: Sequence[ReconnectingPeer]
+    links: PrivateLinks
+    _holders: tuple[RemoteSecondary, ...] = ()
+
+    def open(self, training_context: TrainingContext) -> NeighbourList:
+        """Return the list with holders over the present sessions."""
+        context, job = self.context, self.context.job
+        noise = RunStore.of(context).cut_noise(job.protection.gradient_noise)
+        options: dict[str, Any] = {"noise": noise, "device": training_context.device, "folder": context.folder}
+        self._holders = tuple(RemoteSecondary(peer.session(), received_form(job), **options) for peer in self.peers)
+        return NeighbourList(self._neighbours, self._holders)
+
+    def embedded(self) -> EmbeddedPartners | None:
+        """Request the embedding of all partners, if the job has one."""
+        return fetch_embedded(self._holders, self._neighbours) if self.context.job.sends_embedding else None
+
+    def finish(self) -> None:
+        """Let the holders save their part."""
+        for holder in self._holders:
+            holder.finish()
+
+    @property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.links.partner, self.links.vectors)
 
 
 def partner_model(name: str) -> str:
