@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/RE
 PORTS = ("7411", "7412", "8000")
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 NAMED = re.compile(r"`fedsim ([a-z]+)")
+SHOWN = re.compile(r"^(?:\w+=\S+ )*fedsim (.+)$", re.MULTILINE)
 SOURCE = re.compile(r"`([\w/]+/\w+\.(?:py|js|proto))`")
 SOURCE_ROOTS = [ROOT, *(ROOT / "src" / folder for folder in (".", "fedsim", "fedsim/linkage"))]
 
@@ -68,6 +70,15 @@ def test_links_lead_somewhere_and_commands_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [link for link in LINK.findall(text) if not leads_somewhere(page, link)] == []
     assert set(NAMED.findall(text)) <= set(typer.main.get_command(app).commands)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "deploy" / "README.md"], ids=named)
+def test_commands_that_cannot_be_run_here_have_options_that_exist(page: Path) -> None:
+    commands = typer.main.get_command(app).commands
+    for block in blocks(page):
+        for line in SHOWN.findall(block.text) if block.language in ("bash", "sh", "text") else ():
+            command, *words = shlex.split(line, comments=True)
+            commands[command].make_context(command, words)
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
