@@ -36,7 +36,7 @@ from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from fedsim.training import boosted_trees
 from job_fixtures import lay_out, read_all, staying
-from prediction_fixtures import SOLO, World
+from prediction_fixtures import SOLO, World, train_job
 from session_fixtures import PATIENCE, until
 
 
@@ -107,7 +107,7 @@ def test_probabilities_are_calibrated_in_the_record_and_for_new_records_alike(wo
 
 def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
     monkeypatch.setattr(boosted_trees, "choose_weight", lambda *_: 1.0)
-    world = World(tmp_path, EMBEDDED)
+    world = World(tmp_path, EMBEDDED, train_job)
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
@@ -160,7 +160,7 @@ def test_validation_records_are_judged_by_trees_that_did_not_learn_them(tmp_path
         return replace(model, trees=replace(model.trees, baseline=model.trees.baseline + 1e9))
 
     monkeypatch.setattr(boosted_trees.ChosenTrees, "refit", absurd)
-    world = World(tmp_path, WITHOUT_EMBEDDED)
+    world = World(tmp_path, WITHOUT_EMBEDDED, train_job)
     metrics = world.outcome.metrics
     assert 100 * metrics["validation"]["rmse"] < metrics["test"]["rmse"]
     store = RunStore(world.predictor().context.folder, world.job)
@@ -172,7 +172,7 @@ def test_validation_records_are_judged_by_trees_that_did_not_learn_them(tmp_path
 def test_intervals_contain_validation_records_while_a_partner_is_away(settings, tmp_path, monkeypatch):
     # Trees that did not learn them.
     monkeypatch.setattr(boosted_trees.ChosenTrees, "refit", lambda chosen, *_: chosen.model)
-    world = World(tmp_path, settings)
+    world = World(tmp_path, settings, train_job)
     world.bring("notary")
     predictor = world.predictor(wait_seconds=0.2)
     post = predictor.context
