@@ -28,11 +28,12 @@ from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, Lin
 from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
 from fedsim.pipeline.fit import FitPlan, fit
 from fedsim.pipeline.partner_features import LocalRows
+from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
 from fedsim.splitnn import Features, Neighbours, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
-from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
 from fedsim.training.config import build_config
 from fedsim.training.data import target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
@@ -145,10 +146,9 @@ class EmbeddedTrees:
     texts: tuple[str, ...]
     rows: tuple[Floats32, ...]
 
-    def columns(self, primary: pl.DataFrame, lists: Sequence[Neighbours]) -> TreeColumns:
-        """Return what the trees see of records beside their features."""
-        partners = [EmbeddedPartners(*both) for both in zip(self.rows, lists, strict=True)]
-        return self.stacked.columns(TreeInputs(name_trigrams(primary, self.texts), partners))
+    def partners(self, lists: Sequence[Neighbours]) -> list[EmbeddedPartners]:
+        """Return what the trees see of partners."""
+        return [EmbeddedPartners(*both) for both in zip(self.rows, lists, strict=True)]
 
 
 def embed_secondary(features: Features, party: str, config: training.Config) -> Floats32:
@@ -178,20 +178,20 @@ class Federation:
 
     def predict(self, primary: pl.DataFrame) -> tuple[Floats, Floats | None]:
         """Link new records; return numbers in the unit of the labels with intervals, or class probabilities."""
-        features, lists = self._features(primary), self.neighbours(primary)
-        values, intervals = self.model.predict_with_intervals(features, lists)
-        if self.trees is None:
-            return values, intervals
-        return self.trees.stacked.combine(values, intervals, features, self.trees.columns(primary, lists))
+        return self._fitted().predict(self._inputs(primary))
 
     def explain(self, primary: pl.DataFrame, classes: Sequence[Any]) -> list[Explanation]:
         """Link new records, and explain the prediction of each."""
-        typical = explain.typical_from_state(self.typical)
-        lists, combine, columns = self.neighbours(primary), None, None
-        if self.trees is not None:
-            combine, columns = self.trees.stacked.combine, self.trees.columns(primary, lists)
-        records = explain.request_records(self.model, self._features(primary), lists, columns)
-        return explain.explain_records(self.model, records, typical, combine=combine, classes=classes)
+        return self._fitted(classes).explain(self._inputs(primary))[2]
+
+    def _fitted(self, classes: Sequence[Any] = ()) -> FittedModel:
+        return FittedModel(self.model, self.trees.stacked if self.trees else None, self.typical, classes)
+
+    def _inputs(self, primary: pl.DataFrame) -> LinkedInputs:
+        features, lists = self._features(primary), self.neighbours(primary)
+        if self.trees is None:
+            return LinkedInputs(features, lists)
+        return LinkedInputs(features, lists, name_trigrams(primary, self.trees.texts), self.trees.partners(lists))
 
     def _features(self, primary: pl.DataFrame) -> Features:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)

@@ -23,6 +23,7 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
+from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
@@ -36,9 +37,8 @@ from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
-from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
-from fedsim.training.data import LogTarget, stretch_intervals, target_from_state
-from fedsim.training.explain import Combine
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
+from fedsim.training.data import target_from_state
 from fedsim.types import EncodedTable, Explanation, Floats, Floats32
 
 log = logging.getLogger("fedsim.parties")
@@ -85,41 +85,18 @@ class TrainedPrimary:
         config, target = training_config(job, method), target_from_state(self.facts["target"])
         return restore_model(config, target, columns, neighbours, self.weights, name)
 
-    def explain(
-        self,
-        model: Model,
-        features: Features,
-        lists: list[Neighbours],
-        by: str,
-        combine: Combine | None = None,
-        columns: TreeColumns | None = None,
-    ) -> Predictions:
-        """Predict, and explain every prediction; partners get numbers that mean nothing outside this answer."""
-        typical = explain.typical_from_state(self.facts.get("typical"))
-        records = explain.request_records(model, features, lists, columns)
-        values, intervals = explain.predict_records(model, records)
-        if combine is not None:
-            values, intervals = combine(values, intervals, features, records.columns)
-        found = explain.explain_records(model, records, typical, combine=combine, classes=self.facts["classes"])
+    def fitted(self, model: Model, trees: StackedTrees | None = None) -> FittedModel:
+        """Return a model over certain holders with the trees beside it."""
+        facts = self.facts
+        # Earlier releases have neither typical inputs nor factors of absence.
+        return FittedModel(model, trees, facts.get("typical"), facts["classes"], facts.get("absence") or ())
+
+    def predict(self, fitted: FittedModel, records: LinkedInputs, by: str, *, explained: bool) -> Predictions:
+        """Predict, and explain where asked; partners get numbers that mean nothing outside this answer."""
+        if not explained:
+            return self.predictions(*fitted.predict(records), by)
+        values, intervals, found = fitted.explain(records)
         return replace(self.predictions(values, intervals, by), explanations=tuple(explain.number_partners(found)))
-
-    def combine(self, trees: StackedTrees | None, away: Sequence[str]) -> Combine:
-        """Return what turns predictions of the network into those of the model while some secondaries are away."""
-        # While some of several are away, the intervals are those without all of them.
-        factors: Any = self.facts.get("absence") or [([], 1.0)]  # earlier releases have none
-        stretch = next((factor for names, factor in factors if set(names) == set(away)), factors[-1][1])
-        log = isinstance(target_from_state(self.facts["target"]), LogTarget)
-
-        def combined(
-            values: Floats, intervals: Floats | None, features: Features, columns: TreeColumns
-        ) -> tuple[Floats, Floats | None]:
-            if trees is not None:
-                values, intervals = trees.combine(values, intervals, features, columns)
-            if away and intervals is not None:
-                intervals = stretch_intervals(values, intervals, stretch, log=log)
-            return values, intervals
-
-        return combined
 
     def predictions(self, values: Floats, intervals: Floats | None, by: str) -> Predictions:
         classes = tuple(self.facts["classes"])
@@ -225,10 +202,8 @@ class Predictor:
                 log.warning("predicting with the solo model: %s", error)
                 solo = self._solo.model(self.context.job, own.name, [], "solo")
                 own_features = self._solo.features(records, table)
-                if explained:
-                    found = self._solo.explain(solo, own_features, [], "solo")
-                else:
-                    found = self._solo.predictions(*solo.predict_with_intervals(own_features, []), "solo")
+                records_alone = LinkedInputs(own_features, [])
+                found = self._solo.predict(self._solo.fitted(solo), records_alone, "solo", explained=explained)
                 offline = [name for name, online in self.online().items() if not online]
                 if not offline and not self._coordinator.connected:  # it is used only when all others are connected
                     offline = [self.context.peer(Role.COORDINATOR).name]
@@ -263,17 +238,12 @@ class Predictor:
                     model = self._current_model(away)
                     lists = [self._neighbours(name, table, missing) for name, table in encoded.items()]
                     embedded = self._embedded(lists, missing)
-                method, columns = self.context.job.training.method, TreeColumns.none(len(features))
+                method = self.context.job.training.method
                 if self._trees is None:  # stacked trees without weight are dropped: the network predicts by itself
                     method = METHODS.name_of(METHODS[method]) or method
-                else:
-                    columns = self._trees.columns(TreeInputs(names, embedded))
-                combine = self._trained.combine(self._trees, missing)
-                if explained:
-                    found = self._trained.explain(model, features, lists, method, combine, columns)
-                else:
-                    predicted = combine(*model.predict_with_intervals(features, lists), features, columns)
-                    found = self._trained.predictions(*predicted, method)
+                records = LinkedInputs(features, lists, names, embedded, tuple(missing))
+                fitted = self._trained.fitted(model, self._trees)
+                found = self._trained.predict(fitted, records, method, explained=explained)
                 job = self.context.job
                 hidden = {*missing, *(name for name in job.lists if set(job.holders(name)) & set(job.withheld))}
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in hidden)
