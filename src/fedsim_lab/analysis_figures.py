@@ -1,4 +1,4 @@
-"""Figures that explain results: Delta versus the gain over Top1Sim, and what the gates learnt."""
+"""Figures that explain results: Delta versus the gain over Top1Sim, attackers under tau, and what the gates learnt."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
+from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays, environment_info, format_metrics
-from fedsim.linkage.soft_linkage import improvement_from_links
+from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links
+from fedsim.privacy.bounds import bayes_success, sigma_for_bound
 from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Model, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Integers, Links
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
@@ -61,11 +63,14 @@ def delta_sheet(study: PaperStudy, bench: StudyContext) -> tuple[ResultSheet, tu
 
 def part_delta(part: StudyPart, data: Path | None) -> float:
     """Return Delta over Top1Sim, counting every record once."""
+    return improvement_from_links(_links_of_records(part, data)).top1sim
+
+
+def _links_of_records(part: StudyPart, data: Path | None) -> Links:
     cases: DatasetCases = part_cases(part, data)
     links = cases.links[cases.taking_part[0].name]
     list_of = np.unique(cases.groups, return_inverse=True)[1]
-    spread = replace(links, partner=links.partner[list_of], distance=links.distance[list_of])
-    return improvement_from_links(spread).top1sim
+    return replace(links, partner=links.partner[list_of], distance=links.distance[list_of])
 
 
 def relative_gain(rows: Sequence[StudyRow]) -> float:
@@ -106,6 +111,25 @@ def _delta_chart(points: dict[str, tuple[float, float]]) -> ResultChart:
         places,
         (ChartSeries("gain", gains, nothing, nothing),),
     )
+
+
+# How many distances attackers guess on these datasets at the bounds of figure 6
+
+
+def attacker_table(study: PaperStudy, bench: StudyContext) -> ResultTable:
+    """Return the exact success of the greedy attacker, and of one who knows the histogram of the distances, by tau."""
+    rows = []
+    for part in study.parts:
+        if part.vary != "tau" or missing_data_note(part.dataset, bench.data):
+            continue
+        distance = _links_of_records(part, bench.data).distance
+        scale = fit_scale(distance)
+        for tau in part.values:
+            sigma = sigma_for_bound(tau, scale.deviation)
+            guesses = expected_success_rate(distance, scale, sigma), bayes_success(sigma, scale.deviation, distance)
+            rows.append((part.title, *(f"{value:.3g}" for value in (tau, sigma, *guesses))))
+    head = ("dataset", "tau", "sigma", "greedy attacker", "attacker who knows the histogram")
+    return ResultTable("share of distances guessed exactly", head, tuple(rows))
 
 
 # What the gates learnt on one dataset, and the neighbours of one record (appendix, "Visualization")

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim_lab import result_table, study_runner
-from fedsim_lab.analysis_figures import GateInsight, delta_sheet, train_and_explain
+from fedsim_lab.analysis_figures import GateInsight, attacker_table, delta_sheet, train_and_explain
 from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, parties_sheet, training_sheet
 from fedsim_lab.illustrations import neighbours_sheet, similarity_curves_sheet, tau_epsilon_sheet
 from fedsim_lab.result_table import FastSettings, ResultChart, ResultSheet, ResultTable
@@ -94,6 +94,12 @@ def _reproduce_study(name: str, desk: ReproductionContext) -> Reproduction:
     found = study_runner.run_study(study, desk.bench)
     sheet = result_table.study_result_sheet(study, found, time.perf_counter() - began)
     return Reproduction(desk.marked(sheet, _fast_settings(study)), found.lines)
+
+
+def _reproduce_privacy(name: str, desk: ReproductionContext) -> Reproduction:
+    done = _reproduce_study(name, desk)
+    sheet = replace(done.sheet, tables=(*done.sheet.tables, attacker_table(desk.study(name), desk.bench)))
+    return replace(done, sheet=sheet)
 
 
 def _reproduce_delta(name: str, desk: ReproductionContext) -> Reproduction:
@@ -226,6 +232,7 @@ def _format_gain(gain: Mapping[str, Any]) -> str:
 
 REPRODUCTIONS: dict[str, Callable[[str, ReproductionContext], Reproduction]] = {
     **dict.fromkeys(STUDIES, _reproduce_study),
+    "figure-privacy": _reproduce_privacy,
     "figure-delta": _reproduce_delta,
     "table-linkage-time": _reproduce_linkage_time,
     "table-training-time": _reproduce_training_time,

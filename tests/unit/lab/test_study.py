@@ -20,13 +20,14 @@ from fedsim.cli import main
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
 from fedsim_lab import study_runner
+from fedsim_lab.analysis_figures import attacker_table
 from fedsim_lab.arrays_file import load_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides, _text_filter
 from fedsim_lab.datasets.dataset import TITLE_FILTERS, Dataset
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
-from fedsim_lab.study_config import StudyPart, read_study
-from fedsim_lab.study_runner import load_sample, read_ladders
+from fedsim_lab.study_config import PaperStudy, StudyPart, read_study
+from fedsim_lab.study_runner import StudyContext, load_sample, read_ladders
 from fedsim_lab.worker_pool import PlannedTraining, read_plan, run_plan
 
 FILES = Path(__file__).parents[3] / "experiments" / "paper"
@@ -382,6 +383,14 @@ def test_text_filters_are_sized_for_the_grams_they_encode() -> None:
     encoding = _text_filter(titles, titles, TITLE_FILTERS)
     assert len(encoding.grams(titles[0])) == 13
     assert encoding.bits == 872  # 2 x 1 edit x 10 hashes x 13 grams / (3 x .1) = 866.7, in whole bytes
+
+
+def test_figure_6_says_what_attackers_guess_at_its_bounds() -> None:
+    part = StudyPart("sklearn", ["fedsim"], "accuracy", metric="hamming", records=100, vary="tau", values=[1.0, 0.1])
+    table = attacker_table(PaperStudy("x", "", "", (part,)), StudyContext(None, Path(), 1))
+    bare, noisy = ([float(cell) for cell in row[1:]] for row in table.rows)
+    assert bare == [1.0, 0.0, 1.0, 1.0]
+    assert noisy[2] <= noisy[3] < 1  # the greedy attacker guesses less than the one who knows the distances
 
 
 def test_hamming_needs_the_papers_filters() -> None:
