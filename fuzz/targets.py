@@ -5,24 +5,40 @@ A target accepts whatever comes and returns; errors of FedSim are the right answ
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import polars as pl
+import torch
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
-from fedsim.errors import FedSimError, WireError
+from fedsim.errors import FedSimError, PeerError, WireError
+from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.bounds import ListSizes, MessageBounds
-from fedsim.protocol.messages import KINDS, Party, Role
-from fedsim.protocol.session import ConnectionState, Session
-from fedsim.protocol.transport import Envelope, decode, encode, stream_pair
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
+from fedsim.protocol.messages import KINDS, Begin, Hello, Message, Party, Role, Welcome
+from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
+from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
+from fedsim.protocol.session import HANDSHAKE_MESSAGES, ConnectionState, PeerRestarted, Session
+from fedsim.protocol.transport import LAYOUTS, ConnectionLost, Envelope, Listener, StreamHandler, decode, encode
+from fedsim.splitnn.layers import Features, Local
+from fedsim.splitnn.party_model import AdamW
+from fedsim.splitnn.secondary_model import LocalSecondary, SecondaryConfig, start_secondary
 from fedsim.storage.tensor_file import load_tensors
 from fedsim_lab.faults.hostile_frames import sample_message, seal_frame
 
@@ -50,22 +66,192 @@ def _sealed(data: bytes) -> bytes:
 
 
 def session(data: bytes) -> None:
-    """A conversation: every four bytes choose a message, its numbers and its place in the conversation."""
-    kinds = list(KINDS.values())
-    for party in PARTIES.values():
-        sender = next(each for each in PARTIES.values() if each is not party)
-        here = Session(ConnectionState(party, {}, {}, 0.0, bounds=BOUNDS), sender, IDENT)
-        ours, theirs = stream_pair()
-        here.attach(ours, 0)
-        for place in range(0, min(len(data), 400) - 3, 4):
-            kind, number, sequence, acknowledged = data[place : place + 4]
-            message = sample_message(kinds[kind % len(kinds)].kind, number)
-            theirs.send(encode(Envelope(message, IDENT, place // 4 + 1 + sequence // 85, acknowledged // 64)))
-        theirs.close()
-        here.read(ours)
-        with suppress(FedSimError):
-            while True:
-                here.receive(0.0)
+    """Whole sessions from the greeting on: hostile parties speak to one in every role, then honest ones must get in."""
+    role, script = data[:1], data[1:]
+    match int.from_bytes(role, "little") % 3:
+        case 0:
+            _attack_listener(PARTIES[Role.PRIMARY], {PARTIES[Role.SECONDARY]: script}, _use_secondary, waiting=True)
+        case 1:
+            half = len(script) // 2
+            scripts = {PARTIES[Role.SECONDARY]: script[:half], PARTIES[Role.PRIMARY]: script[half:]}
+            rmtree(FOLDER / "lists", ignore_errors=True)
+            coordinator = Coordinator(
+                {"rentals": LinkageConfig("hamming", 2)}, bytes(32), FOLDER / "lists", limits=LinkLimits(50, 50)
+            )
+            _attack_listener(PARTIES[Role.COORDINATOR], scripts, coordinator.serve)
+        case _:
+            _attack_secondary(script)
+
+
+def _state(party: Party) -> ConnectionState:
+    """A party that waits for nobody; a frame that its own code fails on is a defect."""
+    versions, job = {"fedsim": "1"}, {"name": "fuzz"}
+    return ConnectionState(party, job, versions, 0.0, _refuse_defects, bounds=BOUNDS)
+
+
+def _refuse_defects(event: str, facts: Mapping[str, Any]) -> None:
+    assert "this party failed on it" not in str(facts.get("reason")), facts
+
+
+def _hello(state: ConnectionState, instance: str) -> Hello:
+    own = state.party
+    return Hello(own.name, own.role.value, state.job_text, state.version_text, instance, "", 0, 0.0)
+
+
+class _Script:
+    """Connections whose other end sends what the bytes of the fuzzer say, until no byte is left."""
+
+    def __init__(self, first: Hello | Welcome, sender: Party, receiver: Party, script: bytes) -> None:
+        self._first, self._script, self._ident, self._sequence = first, script, IDENT, 0
+        routes = [each for each in KINDS.values() if (sender.role, receiver.role) in each.routes]
+        self._kinds = [each.kind for each in routes if each not in HANDSHAKE_MESSAGES]
+        self._opening = self.closed = False
+        self.answer: Message | None = None  # to the greeting, or the greeting
+
+    @property
+    def spent(self) -> bool:
+        """Whether all bytes were used."""
+        return not self._script
+
+    def open(self) -> _Script:
+        """Begin the next connection, which continues the session if there is one."""
+        self._opening, self.closed, self.answer = True, False, None
+        return self
+
+    def send(self, frame: bytes) -> None:
+        if self.answer is None:
+            self.answer = message = decode(frame).message
+            if isinstance(message, Welcome):
+                self._ident, self._sequence = bytes.fromhex(message.session), message.received
+                self._first = replace(self._first, resume=message.session)
+            elif isinstance(message, Hello):
+                self._sequence = message.received
+
+    def receive(self) -> bytes:
+        """Return the next frame: two bytes for how it is made and how long it is, then its content."""
+        if self._opening:
+            self._opening = False
+            return encode(Envelope(self._first))
+        if self.closed or self.spent:
+            raise ConnectionLost
+        how, length = (*self._script[:2], 0)[:2]
+        content, self._script = self._script[2 : 2 + length], self._script[2 + length :]
+        self._sequence += 1
+        if how % 4 == 0:
+            return content
+        if how % 4 == 1:
+            packed = content[1 : 1 + sum(content[:1])]
+            return seal_frame(packed, content[1 + len(packed) :], self._ident, self._sequence)
+        kind, place, number = self._kinds[(how >> 2) % len(self._kinds)], *(*content[:2], 0, 0)[:2]
+        message = sample_message(kind, number) if how % 4 == 2 else _likely_message(kind, content[1:])
+        return encode(Envelope(message, self._ident, self._sequence + place // 85, reply_to=place % 85))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _likely_message(kind: str, content: bytes) -> Message:
+    """Return a message that fits the job: the bytes choose small numbers, sizes and the numbers in arrays."""
+    layout, numbers = LAYOUTS[kind], cycle(content or b"\0")
+    likely = {"n_bits": 24, "partner_list": "rentals", "fingerprint": "fuzz", "phase": "join"}
+    drawn = {"whole": lambda: next(numbers) % 16 - 1, "number": lambda: float(next(numbers))}
+    drawn |= {"text": lambda: "x" * (next(numbers) % 3), "flag": lambda: next(numbers) % 2 == 1}
+    facts = {name: likely[name] if name in likely else drawn[slot]() for name, slot in layout.facts.items()}
+    sizes = {"K": 2, "F": 1, "b": 3, "C": 2}
+    arrays = {}
+    for name, shape in layout.arrays.items():
+        size = tuple(sizes.setdefault(letter, next(numbers) % 12 + (letter != "s")) for letter in shape.letters)
+        values = np.array(list(islice(numbers, math.prod(size))), np.int16) - next(numbers) % 4
+        arrays[name] = values.reshape(size).astype(shape.dtypes[0])
+    return KINDS[kind](**facts, **arrays)
+
+
+def _attack_listener(
+    own: Party, scripts: Mapping[Party, bytes], serve: Callable[[Session], object], *, waiting: bool = False
+) -> None:
+    """Hostile parties connect, one after the other; what they sent is served, and each comes again in earnest."""
+    acceptor = SessionAcceptor(_state(own), list(scripts))
+    for peer, data in scripts.items():
+        script = _Script(_hello(_state(peer), "hostile"), peer, own, data)
+        while not script.spent:
+            acceptor.answer(peer, script.open())
+            assert isinstance(script.answer, Welcome), script.answer
+    for each in acceptor.sessions():
+        if not waiting:  # else the coordinator would wait for another party for ever
+            each.end(PeerError("the party has left", code="left"))
+        _serve_all(each, serve)
+    for peer in scripts:
+        honest = _Script(_hello(_state(peer), "honest"), peer, own, b"")
+        acceptor.answer(peer, honest.open())
+        assert isinstance(honest.answer, Welcome), honest.answer
+
+
+def _attack_secondary(data: bytes) -> None:
+    """A hostile primary accepts the secondary's connections, then an honest one does."""
+    own, peer = PARTIES[Role.SECONDARY], PARTIES[Role.PRIMARY]
+    script = _Script(Welcome(IDENT.hex(), sum(data[:1]) // 250, "", 0.0), peer, own, data[1:])
+    with suppress(FedSimError):
+        session = SessionConnector(_state(own), _Dialled(script), "address", peer).open()
+        while not session.is_over and not session.peer_finished:  # a thread keeps it connected until nobody answers
+            time.sleep(0)
+        _serve_all(session, _secondary().serve)
+    honest = _Script(Welcome(IDENT.hex(), 0, "{}", 0.0), peer, own, b"\0")
+    assert SessionConnector(_state(own), _Dialled(honest), "address", peer).open().ident == IDENT
+
+
+@dataclass(frozen=True)
+class _Dialled:
+    """A transport that leads to a script as long as there is anything in it."""
+
+    script: _Script
+
+    def listen(self, address: str, answer: StreamHandler) -> Listener:
+        raise NotImplementedError
+
+    def dial(self, address: str, peer: Party) -> _Script:
+        if self.script.spent:
+            raise ConnectionLost
+        return self.script.open()
+
+
+def _serve_all(session: Session, serve: Callable[[Session], object]) -> None:
+    """Have a role answer everything that arrived; what it refuses is passed over."""
+    while session.unread:
+        with suppress(FedSimError, PeerRestarted):
+            serve(session)
+
+
+def _use_secondary(session: Session) -> None:
+    """What a primary asks of a secondary, whatever it answers."""
+    remote = RemoteSecondary(session, wire_format("float32"))
+    rows = torch.arange(3)
+    remote.begin(1)
+    remote.activations(rows, 0)
+    remote.infer(rows)
+    remote.embed(rows.int().numpy())
+
+
+def _secondary() -> SecondaryResponder:
+    """A secondary with nine records, small networks and small limits."""
+    features = Features(np.arange(18, dtype=np.float32).reshape(9, 2))
+    config = SecondaryConfig(Local(hidden=(3,), cut=2), AdamW(rate=1e-3), seed=0)
+
+    def start(begin: Begin | None = None) -> LocalSecondary:
+        return start_secondary("rentals", features, config, total_steps=begin.total_steps if begin else 1)
+
+    limits = RequestLimits(total_steps=9, steps=9, inferences=9, rows_per_step=9, new_records=9)
+    order = RowMapping(np.arange(9, dtype=np.int32), np.zeros(0, np.uint64), np.zeros(32, np.uint8), 3)
+    return SecondaryResponder(
+        width=2,
+        order=order,
+        requests=RequestCounter(limits),
+        start=start,
+        load_trained=start,
+        finish=lambda party: None,
+        on_new_rows=lambda rows: None,
+        on_farewell=lambda: None,
+        form=wire_format("float32"),
+    )
 
 
 def job(data: bytes) -> None:

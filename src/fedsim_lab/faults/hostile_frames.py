@@ -75,12 +75,17 @@ def sample_message(kind: str, number: int) -> Message:
     return KINDS[kind](**facts, **arrays)
 
 
-def seal_frame(packed: bytes, body: bytes) -> bytes:
-    """Return a frame with correct sizes and checksums around the bytes of a header and of arrays."""
+def seal_frame(packed: bytes, body: bytes, session: bytes = b"", sequence: int = 0) -> bytes:
+    """Return a frame with correct sizes and checksums around the bytes of a header and of arrays.
+
+    With a session it is the frame of this number in it, whatever the header says.
+    """
     header = Header()
     with suppress(DecodeError):
         header.ParseFromString(packed)
     header.protocol = PROTOCOL
+    if session:
+        header.session, header.sequence = session, sequence
     if header.kind not in KINDS:
         header.kind = list(KINDS)[len(header.kind) % len(KINDS)]
     start = 0
