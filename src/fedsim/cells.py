@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.errors import InputError
-from fedsim.types import MAX_MAGNITUDE, Floats, Integers
+from fedsim.types import MAX_MAGNITUDE, NUMBER_FORMATS, CellFormat, Floats, Integers
 
 DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
 TEXT_DTYPES = (pl.String, pl.Categorical, pl.Enum, pl.Null)
@@ -323,6 +323,66 @@ def _wrong_type(cells: pl.Series, wanted: CellType) -> Cells:
     fault = CellFault(FaultKind.WRONG_TYPE, np.arange(len(cells)), wanted, held)
     dtype: Any = {CellType.NUMBER: pl.Float64, CellType.DATE: _DATETIME}.get(wanted, pl.String)
     return Cells(pl.Series(cells.name, [None] * len(cells), dtype), (fault,))
+
+
+# Numbers and dates as spreadsheets write them
+
+_CURRENCY = r"(?:[A-Z]{0,3}\p{Sc}|AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|INR|JPY|NOK|NZD|PLN|SEK|SGD|USD)?"
+_CLOCK = r"(?:[T ]+([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?)?"
+_DATE_ORDERS: dict[str, tuple[str, ...]] = {
+    CellFormat.DAY_MONTH_YEAR: ("day", "month", "year"),
+    CellFormat.MONTH_DAY_YEAR: ("month", "day", "year"),
+    CellFormat.YEAR_MONTH_DAY: ("year", "month", "day"),
+}
+
+
+def rewrite_cells(cells: pl.Series, written: str) -> pl.Series:
+    """Return a text column with numbers like 1234.56, or dates like 2020-12-31; cells of another form stay as they are.
+
+    Parameters
+    ----------
+    cells
+        The column; one that is not text is returned unchanged.
+    written
+        How its numbers or dates are written, one of :class:`~fedsim.types.CellFormat`.
+
+    Examples
+    --------
+    >>> rewrite_cells(pl.Series(["1.234,56 €", "7", "NA"]), CellFormat.DECIMAL_COMMA).to_list()
+    ['1234.56', '7', 'NA']
+    """
+    if cells.dtype != pl.String:
+        return cells
+    text = cells.str.strip_chars()
+    found = _rewrite_numbers(text, written) if written in NUMBER_FORMATS else _rewrite_dates(text, written)
+    return found.zip_with(found.is_not_null(), cells).rename(cells.name)
+
+
+def _rewrite_numbers(text: pl.Series, written: str) -> pl.Series:
+    """Return numbers in the usual form, with null for other cells."""
+    decimal, thousands = (",", r"[.'’\s]") if written == CellFormat.DECIMAL_COMMA else (r"\.", r"[,'’\s]")
+    whole = rf"[0-9]{{1,3}}(?:{thousands}[0-9]{{2,3}})*{thousands}[0-9]{{3}}|[0-9]+"  # twos are usual in India
+    number = rf"([+-]?)\s*{_CURRENCY}\s*({whole})(?:{decimal}([0-9]+))?([eE][+-]?[0-9]+)?"
+    form = rf"^(?:{_CURRENCY}\s*{number}|{number}\s*{_CURRENCY})$"
+    parts = text.str.replace("−", "-", literal=True).str.extract_groups(form).struct.unnest()
+    sign, units, fraction, power = (pl.coalesce(str(place), str(place + 4)) for place in range(1, 5))
+    digits = units.str.replace_all(thousands, "")
+    rest = pl.when(fraction.is_null()).then(pl.lit("")).otherwise(pl.lit(".") + fraction)
+    return parts.select(sign.fill_null("") + digits + rest + power.fill_null("")).to_series()
+
+
+def _rewrite_dates(text: pl.Series, written: str) -> pl.Series:
+    """Return dates in the usual form, with null for other cells and for days that do not exist."""
+    order = _DATE_ORDERS[written]
+    form = r"[./-]\s?".join(r"([0-9]{4})" if part == "year" else r"([0-9]{1,2})" for part in order)
+    parts = text.str.extract_groups(rf"^{form}{_CLOCK}$").struct.unnest()
+    year, month, day = (pl.col(str(1 + order.index(part))) for part in ("year", "month", "day"))
+    hour, minute, second = (pl.col(str(place)) for place in (4, 5, 6))
+    days = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2)
+    seconds = pl.when(second.is_null()).then(pl.lit("")).otherwise(pl.lit(":") + second)
+    clock = pl.when(hour.is_null()).then(pl.lit("")).otherwise(pl.lit(" ") + hour.str.zfill(2) + ":" + minute + seconds)
+    exists = days.str.to_date("%Y-%m-%d", strict=False).is_not_null()
+    return parts.select(pl.when(exists).then(days + clock)).to_series()
 
 
 # Columns of any library as polars series

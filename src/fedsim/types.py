@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,21 @@ Integers32 = NDArray[np.int32]
 AnyArray = NDArray[Any]
 
 MAX_MAGNITUDE = 1e20  # a larger number in a table is a mistake or marks a missing value; powers of it overflow
+
+
+class CellFormat(StrEnum):
+    """How numbers or dates of a text column are written, where not like 1234.56 and 2020-12-31."""
+
+    DECIMAL_COMMA = "decimal-comma"  # 1.234,56 €
+    DECIMAL_POINT = "decimal-point"  # $1,234.56
+    DAY_MONTH_YEAR = "day-month-year"  # 31/12/2020 or 31.12.2020
+    MONTH_DAY_YEAR = "month-day-year"
+    YEAR_MONTH_DAY = "year-month-day"
+
+
+NUMBER_FORMATS = (CellFormat.DECIMAL_POINT, CellFormat.DECIMAL_COMMA)
+CELL_FORMATS = {str(written): written for written in CellFormat}
+DATE_FORMATS = (CellFormat.DAY_MONTH_YEAR, CellFormat.MONTH_DAY_YEAR, CellFormat.YEAR_MONTH_DAY)
 
 POSITION_DTYPE = np.dtype("<i4")  # one axis of an encoded position, the same on every machine
 

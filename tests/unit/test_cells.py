@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fedsim.cells import CellType, FaultKind, read_cells
+from fedsim.cells import CellType, FaultKind, read_cells, rewrite_cells
 from fedsim.errors import InputError
 from fedsim.linkage import identifiers
 from fedsim.linkage.encoding import IdentifierColumn
@@ -227,6 +227,49 @@ def test_a_column_has_one_dimension():
     with pytest.raises(InputError) as caught:
         IdentifierColumn(np.zeros((2, 2))).numbers()
     assert caught.value.code == "column-shape"
+
+
+@pytest.mark.parametrize(
+    ("written", "cell", "read"),
+    [
+        ("decimal-comma", "512.345,00 €", 512345.0),
+        ("decimal-comma", "1,5", 1.5),
+        ("decimal-comma", "EUR -1.234", -1234.0),
+        ("decimal-comma", "1\u202f234,5", 1234.5),
+        ("decimal-comma", "1,5E+03", 1500.0),
+        ("decimal-point", "$512,345", 512345.0),
+        ("decimal-point", "-S$ 1,234.50", -1234.5),
+        ("decimal-point", "CHF 1'234.50", 1234.5),
+        ("decimal-point", "12,34,567", 1234567.0),
+        ("decimal-point", "7", 7.0),
+    ],
+)
+def test_numbers_are_read_as_they_are_written(written, cell, read):
+    cells = rewrite_cells(pl.Series("price", [f" {cell} ", "NA", None]), written)
+    assert read_cells(cells, NUMBER).values.to_list() == [read, None, None]
+    assert cells[1:].to_list() == ["NA", None]
+
+
+@pytest.mark.parametrize(
+    ("written", "cell"), [("decimal-comma", "1.5,2"), ("decimal-point", "1,5"), ("decimal-point", "a1")]
+)
+def test_cells_that_are_written_otherwise_stay_as_they_are(written, cell):
+    assert rewrite_cells(pl.Series([cell]), written).to_list() == [cell]
+
+
+@pytest.mark.parametrize(
+    ("written", "cell", "read"),
+    [
+        ("day-month-year", "31/12/2020", "2020-12-31"),
+        ("day-month-year", "1.2.2020 9:05", "2020-02-01 09:05"),
+        ("month-day-year", "12/31/2020", "2020-12-31"),
+        ("year-month-day", "2020/2/1", "2020-02-01"),
+        ("month-day-year", "31/12/2020", "31/12/2020"),
+        ("day-month-year", "2020-12-31", "2020-12-31"),
+    ],
+)
+def test_dates_are_read_as_they_are_written(written, cell, read):
+    assert rewrite_cells(pl.Series([cell]), written).to_list() == [read]
 
 
 def test_no_value_shows_in_a_repr():

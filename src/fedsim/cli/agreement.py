@@ -31,7 +31,6 @@ from fedsim.config.policy import (
     stored_audit,
 )
 from fedsim.config.toml_file import shorten
-from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, SettingError
 from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
@@ -299,7 +298,7 @@ def approve_job(
     header: Sequence[str] | None = None
     n_records: int | None = None
     if party_file.data is not None:  # a coordinator has no table
-        table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
+        table = party_file.data.read()
         header, n_records = table.columns, len(table)
     disclosed = config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header))
     promises = config.Paragraph("Guarantees of this job", tuple(config.privacy_guarantees(job)))

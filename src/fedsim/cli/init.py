@@ -8,23 +8,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedsim.cli.options import parse_names
 from fedsim.cli.output import wrap_text
 from fedsim.config import read_job
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
-from fedsim.data.profile import TableProfile, guess_identifiers, profile_table
+from fedsim.data.profile import (
+    FormatGuess,
+    TableProfile,
+    grouped_columns,
+    guess_formats,
+    guess_identifiers,
+    profile_table,
+)
 from fedsim.data.splits import single_record_error
 from fedsim.data.sql import TableSource, parse_source
-from fedsim.data.table_reader import detect_separator, read_table
+from fedsim.data.table_reader import apply_formats, detect_separator, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
-from fedsim.types import TrainingLength, training_length
+from fedsim.types import DATE_FORMATS, CellFormat, TrainingLength, training_length
 from fedsim.wizard import proposal
 from fedsim.wizard.file_templates import (
     KEY_FILE,
@@ -37,12 +44,19 @@ from fedsim.wizard.file_templates import (
 )
 from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
 
+if TYPE_CHECKING:
+    import polars as pl
+
 JOB_FILE, SCHEMA_FOLDER = "job.toml", "schemas"
 MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
 TASK_NAMES = ("regression", "classification")
 USER_CHOICE, NO_TABLE = "as requested", "none"
 MAX_PREVIEWED, MAX_NAME_WIDTH, MAX_PREVIEW_WIDTH = 30, 24, 78
 Answer = TypeVar("Answer")
+FORMAT_OPTIONS = {
+    "--decimal": {"point": CellFormat.DECIMAL_POINT, "comma": CellFormat.DECIMAL_COMMA},
+    "--date-format": {str(order): order for order in DATE_FORMATS},
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,8 @@ class InitRequest:
     k: int | None = None
     sigma: float | None = None
     epochs: int | None = None
+    decimal: CellFormat | None = None
+    date_format: CellFormat | None = None
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
@@ -77,6 +93,23 @@ class InitRequest:
                     raise
                 self.explain("\n".join(filter(None, (f"{error}", hint))))
 
+    def ask_for_format(self, table: str, guess: FormatGuess, default: CellFormat) -> CellFormat:
+        """Return how a column is written whose cells leave it open."""
+        question = f"How to read cells like {guess.shape} in column '{guess.column}' of {table}"
+        name = next(name for name, choices in FORMAT_OPTIONS.items() if default in choices.values())
+        words = {written: word for word, written in FORMAT_OPTIONS[name].items()}
+        question = f"{question}: {' or '.join(words[written] for written in guess.formats)}"
+        return self.ask(question, Guess(words[default], ""), lambda answer: parse_format(name, answer.word))
+
+
+def parse_format(option: str, word: str) -> CellFormat:
+    """Return the format that a word of ``--decimal`` or ``--date-format`` stands for."""
+    choices = FORMAT_OPTIONS[option]
+    if word not in choices:
+        message = f"{option} is '{word[:60]}', which is unknown; choose {' or '.join(choices)}"
+        raise SettingError(message, code="unknown-format", option=option, value=word)
+    return choices[word]
+
 
 def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Write the files and return their content in short; nothing is written before everything is known."""
@@ -86,7 +119,11 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
     separators = detect_separators(sources, request.separators)
-    tables = {key: read_profile(source, separators[key], say, request.explain) for key, source in sources.items()}
+    tables, formats, format_notes = {}, {}, []
+    for key, source in sources.items():
+        options = FormatChoices(request.decimal, request.date_format, request.ask_for_format)
+        tables[key], formats[key] = read_profile(source, separators[key], options, say, request.explain)
+        format_notes += options.notes
     primary = tables.get("primary")
     keys = [key for key in targets.parties if key not in ("coordinator", "primary")]
     profiles = {key: TableProfiles(primary, tables.get(key)) for key in keys}
@@ -96,7 +133,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     identifiers = {targets.parties[key]: linked.columns_of("primary") for key, linked in links.items()}
     linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
     label, task, split, label_notes = _propose_goal(primary, linking, request)
-    warnings = list(label_notes)
+    warnings = [*format_notes, *label_notes]
     scale = None
     if primary and label and task and task.word == "regression":
         scale = proposal.guess_label_scale(proposal.column_profile(primary, label.word))
@@ -116,7 +153,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
                 for name, reason in features.dropped
                 if reason == proposal.LABEL_TWIN_REASON
             ]
-        own[key] = TablePlan(sources[key], separators[key], table.gap_words, columns, features)
+        own[key] = TablePlan(sources[key], separators[key], table.gap_words, columns, features, formats[key])
     plan = SetupPlan(
         names=dict(targets.parties),
         links=links,
@@ -151,6 +188,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         **(asdict(plan.length) if plan.length else {}),
         "features": {key: [*own.learning.columns, *own.learning.linking] for key, own in plan.own.items()},
         "kinds": {key: own.learning.kinds for key, own in plan.own.items()},
+        "formats": formats,
         "left_out": {key: dict(own.learning.dropped) for key, own in plan.own.items()},
         "warnings": list(notes),
         "folder": str(folder),
@@ -208,23 +246,67 @@ def detect_separators(sources: Mapping[str, TableSource], given: Mapping[str, st
     }
 
 
+@dataclass(frozen=True)
+class FormatChoices:
+    """How to read numbers and dates whose cells leave it open: as given, else what ``ask(table, guess, default)`` says.
+
+    ``notes`` collects what was only guessed.
+    """
+
+    decimal: CellFormat | None = None
+    date_format: CellFormat | None = None
+    ask: Callable[[str, FormatGuess, CellFormat], CellFormat] = lambda table, guess, default: default
+    notes: list[str] = field(default_factory=list)
+
+    def choose(self, frame: pl.DataFrame, table: str, separator: str | None) -> dict[str, CellFormat]:
+        """Return the formats of the columns that need one; those that the cells leave open are as all others."""
+        guesses = guess_formats(frame)
+        chosen: dict[str, CellFormat] = {}
+        # A comma that separates cells is hardly a decimal comma, too.
+        likely = CellFormat.DECIMAL_COMMA if separator == ";" else CellFormat.DECIMAL_POINT
+        for option, given, default in (
+            ("--decimal", self.decimal, likely),
+            ("--date-format", self.date_format, CellFormat.DAY_MONTH_YEAR),
+        ):
+            own = [guess for guess in guesses if guess.formats[0] in FORMAT_OPTIONS[option].values()]
+            certain = {guess.formats[0] for guess in own if len(guess.formats) == 1}
+            unclear = next((guess for guess in own if len(guess.formats) > 1), None)
+            written = given or (certain.pop() if len(certain) == 1 else None)
+            if unclear and written is None:
+                written = self.ask(table, unclear, default)
+                other = next(
+                    word for word, each in FORMAT_OPTIONS[option].items() if each in {*unclear.formats} - {written}
+                )
+                note = f"column '{unclear.column}' has cells like {unclear.shape}, read as {written}"
+                self.notes.append(f"{table}: {note}; if that is wrong, use {option} {other}")
+            chosen |= {g.column: written if written in g.formats else g.formats[0] for g in own}
+        if CellFormat.DECIMAL_COMMA in (self.decimal, *chosen.values()):
+            chosen |= dict.fromkeys(grouped_columns(frame), CellFormat.DECIMAL_COMMA)
+        return chosen
+
+
 def read_profile(
     source: TableSource,
     separator: str | None,
+    formats: FormatChoices,
     say: Callable[[str], None],
     explain: Callable[[str], None] | None = None,
-) -> TableProfile:
-    """Read and profile a table of many records, and print how large it is."""
+) -> tuple[TableProfile, dict[str, CellFormat]]:
+    """Read and profile a table of many records, and print how large it is and how it is written."""
     name = source.name if isinstance(source, Path) else str(source)
-    table = profile_table(read_table(source, separator=separator), name)
+    frame = read_table(source, separator=separator)
+    chosen = formats.choose(frame, name, separator)
+    table = profile_table(apply_formats(frame, chosen), name)
     if table.rows < 2:
         message = f"{name} has only one record, too few to link or to learn from; use a table with many records"
         raise InputError(message, code="too-few-records", table=name, found=table.rows)
     cut = f", split at {separator!r}" if separator else ""
     say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
+    if chosen:
+        say(format_line("", ", ".join(f"{column}: {written}" for column, written in chosen.items())))
     if explain:
         explain("\n".join(_preview_lines(table)))
-    return table
+    return table, chosen
 
 
 def _ask_for_tables(request: InitRequest) -> dict[str, TableSource]:

@@ -82,6 +82,10 @@ Quiet = Annotated[bool, flag("Print errors only.", "--quiet", "-q")]
 Json = Annotated[bool, flag("Print the result as one JSON object; combine with --quiet.", "--json")]
 Separator = Annotated[str | None, option("CHAR", "Separator of a text table, such as ';' or tab.")]
 SecondarySeparator = Annotated[str | None, option("CHAR", "Separator of the secondary's table, if it differs.")]
+Decimal = Annotated[str | None, option("MARK", "comma or point: decimal mark where cells like 1,234 leave it open.")]
+DateFormat = Annotated[
+    str | None, option("ORDER", "Where dates like 1/2/2020 leave it open: day-month-year or month-day-year.")
+]
 SecondaryColumns = Annotated[str, option("COLUMNS", "Names of these columns in the secondary's table, if they differ.")]
 Answer = TypeVar("Answer")
 

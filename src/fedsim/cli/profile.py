@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsim.cli.init import detect_separators, read_profile
+from fedsim.cli.init import FormatChoices, detect_separators, read_profile
 from fedsim.cli.options import OutputMode, print_nothing
 from fedsim.cli.output import print_lines, print_named_values, print_table
 from fedsim.data.sql import parse_source
@@ -14,6 +14,7 @@ from fedsim.report.formatting import pluralise
 from fedsim.report.page import write_page
 from fedsim.report.profile_page import COLUMN_HEAD, ProfileSummary, profile_page, summarise_profiles
 from fedsim.storage.files import check_output_paths
+from fedsim.types import CellFormat
 from fedsim.wizard.proposal import TableProfiles, pairs_from_names
 
 
@@ -27,6 +28,8 @@ class ProfileRequest:
     on_secondary: Sequence[str]
     label: str | None
     out: Path
+    decimal: CellFormat | None = None
+    date_format: CellFormat | None = None
 
 
 def run_profile(request: ProfileRequest, mode: OutputMode) -> None:
@@ -34,7 +37,10 @@ def run_profile(request: ProfileRequest, mode: OutputMode) -> None:
     sources = {role: parse_source(table) for role, table in request.tables.items() if table}
     check_output_paths([request.out], source_files(list(sources.values())))
     separators = detect_separators(sources, request.separators)
-    tables = {role: read_profile(source, separators[role], print_nothing) for role, source in sources.items()}
+    formats = FormatChoices(request.decimal, request.date_format)
+    tables = {
+        role: read_profile(source, separators[role], formats, print_nothing)[0] for role, source in sources.items()
+    }
     profiles = TableProfiles(tables["primary"], tables.get("secondary"))
     pairs = None
     if request.on:

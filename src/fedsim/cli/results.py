@@ -215,7 +215,8 @@ def run_predict(
     _check_predict_outputs(out, explain, [job, party, *source_files([records])])
     withheld = _withheld_secondaries(job, matches=matches, explain=explain is not None)
     data = read_party_file(party).data
-    frame = read_table(records, separator=separator or (data.separator if data else None))
+    formats = data.formats if data else None
+    frame = read_table(records, separator=separator or (data.separator if data else None), formats=formats)
     for column in keep:
         if column not in frame.columns:
             message = f"{records} has no column '{column}' to keep; its columns are {', '.join(frame.columns)}"

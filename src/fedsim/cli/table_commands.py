@@ -49,6 +49,8 @@ def profile(
     out: Annotated[Path, option("FILE", "HTML page to write.")] = Path("profile.html"),
     separator: opt.Separator = None,
     separator_secondary: opt.SecondarySeparator = None,
+    decimal: opt.Decimal = None,
+    date_format: opt.DateFormat = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -59,11 +61,21 @@ def profile(
 
     fedsim profile flats.csv rentals.csv
     """
+    from fedsim.cli.init import parse_format
     from fedsim.cli.profile import ProfileRequest, run_profile
 
     tables = {"primary": primary, "secondary": secondary}
     separators = {"primary": separator, "secondary": separator_secondary or separator}
-    request = ProfileRequest(tables, separators, opt.parse_names(on), opt.parse_names(on_secondary), label, out)
+    request = ProfileRequest(
+        tables,
+        separators,
+        opt.parse_names(on),
+        opt.parse_names(on_secondary),
+        label,
+        out,
+        parse_format("--decimal", decimal) if decimal else None,
+        parse_format("--date-format", date_format) if date_format else None,
+    )
     run_profile(request, OutputMode(quiet, as_json))
 
 
@@ -87,6 +99,8 @@ def init(
     ] = None,
     separator: opt.Separator = None,
     separator_secondary: opt.SecondarySeparator = None,
+    decimal: opt.Decimal = None,
+    date_format: opt.DateFormat = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to; created if missing.")] = Path(),
     coordinator: Annotated[
         bool, flag("Write the coordinator's file for the job.toml in --out; no table is needed.", "--coordinator")
@@ -103,7 +117,7 @@ def init(
 
     fedsim init --primary flats.csv --secondary rentals.csv --label price
     """
-    from fedsim.cli.init import InitRequest, ambiguous_option_error, init_coordinator, run_init
+    from fedsim.cli.init import InitRequest, ambiguous_option_error, init_coordinator, parse_format, run_init
     from fedsim.wizard.file_templates import secondary_keys
 
     say = opt.print_nothing if quiet or as_json else typer.echo
@@ -128,6 +142,8 @@ def init(
         k=k,
         sigma=sigma,
         epochs=epochs,
+        decimal=parse_format("--decimal", decimal) if decimal else None,
+        date_format=parse_format("--date-format", date_format) if date_format else None,
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(typer.echo, err=True) if sys.stdin.isatty() and not yes else None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,6 +33,10 @@ from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.registry import ENGINES, SPLITS
 from fedsim.storage.files import check_private
 from fedsim.storage.key_source import SecretReference, SecretSource, read_secret
+from fedsim.types import CELL_FORMATS
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PROXY_LOGIN_VARIABLE = "FEDSIM_PROXY_LOGIN"
 MAX_COLUMN_NAME_LENGTH = 500
@@ -266,6 +270,11 @@ class DataSettings(ConfigSection):
         (), example=["NA"]
     )
     """Words that mark missing values in feature columns, in addition to empty cells."""
+    formats: dict[str, Annotated[str, OneOf(CELL_FORMATS)]] = setting(
+        example={"price": "decimal-comma"}, default_factory=dict, title="a table of columns and formats"
+    )
+    """How numbers or dates of a text column are written, where not like 1234.56 and 2020-12-31: decimal-comma (1.234,56
+    €), decimal-point ($1,234.56), day-month-year (31/12/2020), month-day-year or year-month-day."""
     _folder: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -287,6 +296,14 @@ class DataSettings(ConfigSection):
         if self.file is not None:
             return self.file
         return SqlTable(self.url or "", self.table, self.query, self.password_file, self._folder)
+
+    def read(self, columns: list[str] | None = None) -> "pl.DataFrame":
+        """Read the table, or some of its columns, as every command reads it."""
+        from fedsim.data.table_reader import read_table  # noqa: PLC0415 - polars is heavy, and most files are only read
+
+        return read_table(
+            self.source, columns, separator=self.separator, option="data.separator =", formats=self.formats
+        )
 
 
 class FeatureSettings(ConfigSection):
@@ -653,7 +670,7 @@ def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | Non
             if agreed == column and column not in header and party_file.data:
                 message = missing_identifier_message(agreed, header, party_file.path)
                 raise InputError(f"{party_file.data.source}: {message}", code="missing-column", column=column)
-        _check_present(party_file, used, header)
+        _check_present(party_file, [*used, *(party_file.data.formats if party_file.data else ())], header)
     return PartyColumns(identifiers, _feature_columns(party_file, used, header), label, split)
 
 

@@ -1,16 +1,18 @@
 """Profile a table's columns, use hints in their names, and guess which columns link two tables."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
 import polars as pl
 
-from fedsim.cells import DECIMAL_COMMA, CellType, FaultKind, parse_iso_datetime, read_cells
+from fedsim.cells import DECIMAL_COMMA, CellType, FaultKind, parse_iso_datetime, read_cells, rewrite_cells
 from fedsim.data import column_names
 from fedsim.data.column_names import is_birth_date_column, is_name_column, name_words, person_name_part
 from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import InputError
+from fedsim.types import DATE_FORMATS, NUMBER_FORMATS, CellFormat
 
 # Column types, missing and distinct values; for proposals, never for training
 
@@ -134,6 +136,69 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
         padded = written.dtype == pl.String and bool(written.str.contains(PADDED_PATTERN).any())
         columns[column.name] = ColumnProfile(column.name, kind, cells, len(counts), alone, padded)
     return TableProfile(name, len(frame), columns, tuple(words))
+
+
+# How numbers and dates of text columns are written
+
+ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+THREE_DECIMALS = r"[.][0-9]{3}$"
+GROUPED = r"^[+-]?[0-9]{1,3}([.][0-9]{3})+$"
+
+
+@dataclass(frozen=True)
+class FormatGuess:
+    """The formats in which most cells of a text column can be read, and the shape of one with 9 for every digit."""
+
+    column: str
+    formats: tuple[CellFormat, ...]
+    shape: str
+
+
+def guess_formats(frame: pl.DataFrame) -> list[FormatGuess]:
+    """Return the text columns that hold numbers or dates in another form than 1234.56 and 2020-12-31.
+
+    >>> guess_formats(pl.DataFrame({"price": ["$512,345", "$7"], "town": ["Bonn", "Ulm"]}))[0].shape
+    '$999,999'
+    """
+    found = []
+    for column in frame.select(pl.col(pl.String)).iter_columns():
+        cells = column.str.strip_chars().replace([*MISSING_WORDS, ""], None).drop_nulls().unique(maintain_order=True)
+        for family, is_read in ((NUMBER_FORMATS, _are_numbers), (DATE_FORMATS, _are_dates)):
+            plain = is_read(cells)
+            read = {written: rewrite_cells(cells, written) for written in family}
+            shares = {written: is_read(read[written]) for written in family}
+            most = max(shares.values())
+            if most < MIN_FITTING_SHARE or most <= plain:
+                continue
+            fitting = [written for written in family if shares[written] == most]
+            shape = re.sub("[0-9]", "9", cells.filter(read[fitting[0]] != cells)[0])
+            if not shape.isascii() or re.search("[A-Z$]", shape):  # an amount of money has no three decimals
+                fitting = [each for each in fitting if not read[each].str.contains(THREE_DECIMALS).any()] or fitting
+            found.append(FormatGuess(column.name, tuple(fitting), shape))
+    return found
+
+
+def _are_numbers(cells: pl.Series) -> float:
+    return float(cells.cast(pl.Float64, strict=False).is_not_null().mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _are_dates(cells: pl.Series) -> float:
+    return float(cells.str.contains(ISO_DATE).mean() or 0.0)  # type: ignore[arg-type]
+
+
+def grouped_columns(frame: pl.DataFrame) -> list[str]:
+    """Return the text columns of numbers whose points could separate thousands: in 1.234 but not in 12.5.
+
+    Coordinates are not among them, which are often rounded to three decimals.
+    """
+    found = []
+    for column in frame.select(pl.col(pl.String)).iter_columns():
+        points = column.str.strip_chars().drop_nulls()
+        points = points.filter(points.str.contains(".", literal=True))
+        place = column_names.is_latitude_column(column.name) or column_names.is_longitude_column(column.name)
+        if len(points) and not place and points.str.contains(GROUPED).all():
+            found.append(column.name)
+    return found
 
 
 def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:

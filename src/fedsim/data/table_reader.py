@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from fedsim.cells import is_missing, to_series
+from fedsim.cells import is_missing, rewrite_cells, to_series
 from fedsim.data.column_names import column_positions
 from fedsim.data.sql import SqlTable, TableSource, parse_source
 from fedsim.errors import FileError, InputError, SettingError
@@ -59,6 +59,7 @@ def read_table(
     *,
     separator: str | None = None,
     option: str = "--separator",
+    formats: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
     """Read a table from a file or a database.
 
@@ -72,13 +73,24 @@ def read_table(
         The separator between the cells of a text file; derived from the file extension by default.
     option
         The option that sets the separator, as named in error messages.
+    formats
+        How numbers or dates of some columns are written.
 
     Returns
     -------
-    The columns. Cells of a CSV file are text, exactly as in the file, so that ``007`` stays ``007``;
-    :func:`fedsim.cells.read_cells` turns them into numbers or dates.
+    The columns. Cells of a CSV file are text, exactly as in the file, so that ``007`` stays ``007``, but for columns
+    with a format; :func:`fedsim.cells.read_cells` turns them into numbers or dates.
     """
-    path = parse_source(source) if isinstance(source, str) else source
+    frame = _read_source(parse_source(source) if isinstance(source, str) else source, columns, separator, option)
+    return apply_formats(frame, formats or {})
+
+
+def apply_formats(frame: pl.DataFrame, formats: Mapping[str, str]) -> pl.DataFrame:
+    """Return a table with its numbers and dates as :func:`fedsim.cells.rewrite_cells` writes them."""
+    return frame.with_columns(rewrite_cells(frame[name], formats[name]) for name in frame.columns if name in formats)
+
+
+def _read_source(path: TableSource, columns: list[str] | None, separator: str | None, option: str) -> pl.DataFrame:
     if isinstance(path, SqlTable):
         return path.read(columns)
     check_readable(path)

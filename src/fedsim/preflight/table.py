@@ -11,7 +11,7 @@ import polars as pl
 
 from fedsim.cells import DECIMAL_COMMA, Cells, CellType, FaultKind, read_cells, strip_blanks
 from fedsim.config import Job, PartyFile
-from fedsim.config.party_file import DataSettings, PartyColumns, identifier_columns, resolve_columns
+from fedsim.config.party_file import PartyColumns, identifier_columns, resolve_columns
 from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
@@ -25,7 +25,7 @@ from fedsim.data.splits import (
     single_record_error,
     time_split,
 )
-from fedsim.data.table_reader import infer_numbers, read_table
+from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
 from fedsim.linkage.encoding.quality import measure_own_table
@@ -70,7 +70,7 @@ def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, l
         return None, []
     source = own.data.source
     try:
-        frame = _read_columns(own.data, None)
+        frame = own.data.read()
     except FedSimError as error:
         finding = error_finding("data", error)
         if isinstance(source, Path) and not source.exists():
@@ -81,7 +81,7 @@ def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, l
             return None, [finding]
         needed = dict.fromkeys([*_own_identifiers(own, job), *([own.label.column] if own.label else [])])
         try:
-            return CheckedTable(_read_columns(own.data, list(needed)), None), [finding]
+            return CheckedTable(own.data.read(list(needed)), None), [finding]
         except FedSimError:
             return None, [finding]
     size = f"{source}: {len(frame):,} records, {frame.width:,} columns"
@@ -166,10 +166,6 @@ def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
         yield ok("steps", f"{steps:,} in all")
 
 
-def _read_columns(data: DataSettings, columns: list[str] | None) -> pl.DataFrame:
-    return read_table(data.source, columns, separator=data.separator, option="data.separator =")
-
-
 def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
     """Return every column that the party uses, with the setting that names it."""
     by_name = {column: (name,) for name, column in own.identifiers.items() if isinstance(column, str)}
@@ -182,6 +178,8 @@ def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
         ("features", "columns"): own.features.columns or (),
         ("features", "drop"): own.features.drop,
     }
+    if own.data:
+        named |= {("data", "formats", column): (column,) for column in own.data.formats}
     others = {column: setting for setting, columns in named.items() for column in columns if column not in wanted}
     return wanted | others
 

@@ -12,7 +12,7 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from fedsim.config import Job, PartyFile, party_file, policy
-from fedsim.data.table_reader import frame_digest, read_table
+from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs import record as run_records
@@ -195,7 +195,7 @@ def read_primary_table(run: FinishedRun, own: PartyFile) -> pl.DataFrame:
     if own.name != run.record.party or own.data is None:
         message = f"this is not the party file of '{run.record.party}', the primary of the run; pass that file"
         raise SettingError(message, code="not-the-primary", party=run.record.party)
-    frame, expected = read_table(own.data.source, separator=own.data.separator), run.record.table
+    frame, expected = own.data.read(), run.record.table
     change = "has changed since the run"
     if len(frame) != expected.records:
         change = f"has {len(frame)} records, but had {expected.records} in the run"

@@ -22,7 +22,7 @@ from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import SplitRecords, group_matching_records
-from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
+from fedsim.data.table_reader import frame_digest, infer_numbers
 from fedsim.errors import FileError, FingerprintError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
     FittedEncoding,
@@ -84,7 +84,7 @@ class PartyData:
         if own.data is None:
             message = f"the file of {own.party} names no data; add [data] file"
             raise SettingError(message, code="no-data", party=str(own.party))
-        frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
+        frame = own.data.read()
         if approved:
             require_approval(job, own, frame.columns)
             violations = record_count_violations(own, len(frame))

@@ -13,7 +13,7 @@ from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.registry import METHODS
-from fedsim.types import TrainingLength
+from fedsim.types import CellFormat, TrainingLength
 from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
@@ -31,6 +31,7 @@ class TablePlan:
     missing: tuple[str, ...]
     identifiers: dict[str, dict[str, str]]
     learning: FeatureProposal
+    formats: dict[str, CellFormat] = field(default_factory=dict)
 
     @property
     def linking(self) -> tuple[str, ...]:
@@ -215,6 +216,9 @@ def _party_lines(plan: SetupPlan, key: str, folder: Path) -> Iterator[str]:
         yield f"separator = {to_toml(own.separator)}"
     if own.missing:
         yield f"missing = {to_toml(own.missing)} # words that mark missing values"
+    if own.formats:
+        yield "\n[data.formats] # how numbers and dates are written; `fedsim explain data.formats` lists what is known"
+        yield from (to_toml({name: str(written)})[2:-2] for name, written in own.formats.items())
     yield from _identifier_lines(own.identifiers)
     yield from _feature_lines(own.learning)
     if role == "primary":
