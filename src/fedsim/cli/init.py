@@ -14,9 +14,11 @@ from fedsim.cli.options import parse_names
 from fedsim.cli.output import wrap_text
 from fedsim.config import read_job
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
-from fedsim.config.toml_file import shorten
+from fedsim.config.toml_file import shorten, unfilled_lines
+from fedsim.data.column_names import have_same_name, is_latitude_column, is_longitude_column
 from fedsim.data.profile import (
     FormatGuess,
+    IdentifierPair,
     TableProfile,
     grouped_columns,
     guess_formats,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 JOB_FILE, SCHEMA_FOLDER = "job.toml", "schemas"
 MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
+COORDINATE_TESTS = (is_latitude_column, is_longitude_column)
 TASK_NAMES = ("regression", "classification")
 USER_CHOICE, NO_TABLE = "as requested", "none"
 MAX_PREVIEWED, MAX_NAME_WIDTH, MAX_PREVIEW_WIDTH = 30, 24, 78
@@ -93,6 +96,17 @@ class InitRequest:
                     raise
                 self.explain("\n".join(filter(None, (f"{error}", hint))))
 
+    def swapped(self) -> InitRequest:
+        """Return the same with the two tables exchanged."""
+        sides = {"primary": "secondary", "secondary": "primary"}
+        return replace(
+            self,
+            tables={key: self.tables[other] for key, other in sides.items()},
+            separators={key: self.separators[other] for key, other in sides.items()},
+            on=self.on_secondary or self.on,
+            on_secondary=self.on if self.on_secondary else (),
+        )
+
     def ask_for_format(self, table: str, guess: FormatGuess, default: CellFormat) -> CellFormat:
         """Return how a column is written whose cells leave it open."""
         question = f"How to read cells like {guess.shape} in column '{guess.column}' of {table}"
@@ -116,6 +130,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     sources = {key: parse_source(table) for key, table in request.tables.items() if table}
     sources = sources or _ask_for_tables(request)
     _check_several(sources, request)
+    if "primary" not in sources and (folder / JOB_FILE).exists():
+        return _init_for_received_job(request, sources["secondary"], folder, force=force, say=say)
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
     separators = detect_separators(sources, request.separators)
@@ -125,6 +141,9 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         tables[key], formats[key] = read_profile(source, separators[key], options, say, request.explain)
         format_notes += options.notes
     primary = tables.get("primary")
+    if _label_is_in_secondary(request, tables):
+        say(format_line("swapped", f"{tables['secondary'].name} has the label, so it is the primary's table"))
+        return run_init(request.swapped(), folder, force=force, say=say)
     keys = [key for key in targets.parties if key not in ("coordinator", "primary")]
     profiles = {key: TableProfiles(primary, tables.get(key)) for key in keys}
     for pair in profiles.values():
@@ -194,6 +213,101 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         "folder": str(folder),
         "files": written,
     }
+
+
+def _label_is_in_secondary(request: InitRequest, tables: Mapping[str, TableProfile]) -> bool:
+    """Return whether the user agrees to exchange two tables of which the second has the label and the first has not."""
+    if request.label is None or tables.keys() != {"primary", "secondary"}:
+        return False
+    primary, secondary = tables["primary"], tables["secondary"]
+    if request.label in primary.columns or request.label not in secondary.columns:
+        return False
+    question = f"'{request.label}' is in {secondary.name}, not in {primary.name}: swap the tables? yes or no"
+    return request.ask(question, Guess("yes", ""), lambda answer: answer.word.lower() in ("y", "yes"))
+
+
+def _init_for_received_job(
+    request: InitRequest, source: TableSource, folder: Path, *, force: bool, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write the own file of a secondary for the job in the folder, which stays as it is."""
+    given = {"--label": request.label, "--task": request.task, "--k": request.k, "--sigma": request.sigma}
+    for option, value in {**given, "--epochs": request.epochs}.items():
+        if value is not None:
+            message = (
+                f"{option} is a setting of {folder / JOB_FILE}, which all parties share; change it there with them"
+            )
+            raise SettingError(
+                f"{message}, or remove the file to propose another job", code="job-is-agreed", option=option
+            )
+    job = read_job(folder / JOB_FILE)
+    name, names = propose_party_names({"secondary": source})["secondary"], list(job.secondaries)
+    name = names[0] if len(names) == 1 else name
+    if name not in names:
+        message = f"{folder / JOB_FILE} has the secondaries {', '.join(names)}, but the table suggests '{name}'"
+        raise SettingError(f"{message}; name your table after one of them", code="which-secondary", names=names)
+    file = f"{name}.toml"
+    _check_targets(folder, [file], force=force)
+    separator = detect_separators({"secondary": source}, request.separators)["secondary"]
+    formats = FormatChoices(request.decimal, request.date_format, request.ask_for_format)
+    table, chosen = read_profile(source, separator, formats, say, request.explain)
+    terms = job.secondaries[name]
+    own = _find_agreed_columns(request, table, terms.encoding.columns if name in job.lists else ())
+    pairs = tuple(IdentifierPair(agreed, None, column) for agreed, column in own.items())
+    features = proposal.propose_features(table, list(own.values()))
+    plan = SetupPlan(
+        names={"secondary": name},
+        links={"secondary": LinkageProposal(pairs, terms.encoding, terms.metric, terms.k, None, ())},
+        sigma=terms.sigma,
+        task=None,
+        split=Guess(job.task.split, f"as in {JOB_FILE}"),
+        label=None,
+        own={"secondary": TablePlan(source, separator, table.gap_words, {name: own}, features, chosen)},
+    )
+    for line in _plan_lines(plan, formats.notes):
+        say(line)
+    written = _write_files(folder, {file: render_party(plan, "secondary", folder)}, key=False)
+    say(format_line("wrote", ", ".join(written)))
+    say(format_line("kept", JOB_FILE))
+    open_lines = unfilled_lines(folder / JOB_FILE)
+    say(f"\nNext, fill in the marked settings of {JOB_FILE} with the other parties, then:" if open_lines else "\nNext:")
+    copy = f"# get {KEY_FILE} from the primary over a secure channel"
+    for line in _command_lines(folder, [copy, *_party_commands("secondary", name, "check", "approve", "party")]):
+        say(line)
+    return {
+        "parties": plan.names,
+        "identifiers": own,
+        "features": {"secondary": list(features.columns)},
+        "kinds": {"secondary": features.kinds},
+        "formats": {"secondary": chosen},
+        "left_out": {"secondary": dict(features.dropped)},
+        "warnings": formats.notes,
+        "folder": str(folder),
+        "files": written,
+    }
+
+
+def _find_agreed_columns(request: InitRequest, table: TableProfile, agreed: Sequence[str]) -> dict[str, str]:
+    """Return the own column of every identifier of a job: as given by ``--on``, else by its name."""
+    same = (have_same_name, lambda one, other: any(test(one) and test(other) for test in COORDINATE_TESTS))
+    found = {
+        name: name if name in table.columns else next((c for test in same for c in table.columns if test(name, c)), "")
+        for name in agreed
+    }
+
+    def use(answer: Guess) -> dict[str, str]:
+        columns = parse_names(answer.word)
+        if len(columns) != len(agreed):
+            lacking = next((name for name, own in found.items() if not own), agreed[0])
+            message = f"{table.name}: {JOB_FILE} links by {', '.join(agreed)}; name your columns for them with --on"
+            raise InputError(f"{message}, in this order", code="missing-column", column=lacking)
+        return {name: proposal.column_profile(table, own).name for name, own in zip(agreed, columns, strict=True)}
+
+    if request.on:
+        return use(Guess(",".join(request.on), USER_CHOICE))
+    if not agreed:
+        return {}
+    guess = Guess(",".join(filter(None, found.values())), "")
+    return request.ask(f"Your columns for {', '.join(agreed)}, in this order", guess, use, _column_hint(table))
 
 
 def _check_several(sources: Mapping[str, TableSource], request: InitRequest) -> None:
