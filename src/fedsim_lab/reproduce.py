@@ -26,6 +26,7 @@ STUDIES = (
     "table-multiparty",
     "table-several-secondaries",
     "table-random-features",
+    "table-modern-random",
     "table-similarity-metrics",
     "table-single-party",
 )

@@ -143,6 +143,7 @@ def run_facts(lines: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, A
         "seeds": sorted({line["seed"] for line in lines}),
         "trainings": len(lines),
         "training_seconds": round(sum(line["seconds"] for line in lines), 1),
+        "training_core_hours": round(sum(line.get("cpu_seconds", 0.0) for line in lines) / 3600, 2),
         "seconds": round(seconds, 1),
     }
 
