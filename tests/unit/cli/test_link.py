@@ -343,7 +343,7 @@ def test_links_and_page_appear_together_or_not_at_all(
     assert "No space left" in refusal(capsys, *PLACES, "--report", "links.html")
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-17, 1e17, 5e149])
+@pytest.mark.parametrize("scale", [1e-300, 1e-17, 1e17, 9e19])
 def test_a_page_of_any_scale_is_drawn(folder: Path, scale: float) -> None:
     pl.DataFrame({"x": [0.0, scale, scale / 3 * 3]}).write_csv("flats.csv")
     pl.DataFrame({"x": [scale, 0.0]}).write_csv("rentals.csv")
