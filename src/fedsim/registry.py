@@ -73,8 +73,11 @@ class Registry:
             Properties specific to this kind of choice, read with :meth:`detail`. For a method,
             ``secondary_network`` is a function from the preset's local network to the one that secondaries run;
             ``trees`` means that the primary of a job combines its network with boosted trees; ``party_dropout`` means
-            that records can be trained without some of the secondaries. For a split, ``needs_column`` means that the
-            primary names a column for it, and ``compared_with`` is another split on which a ladder trains too.
+            that records can be trained without some of the secondaries. For a metric, ``unit`` is that of a distance;
+            ``counts_bits`` says that distances are numbers of different bits, ``positions`` that it compares positions
+            instead of filters, ``tau`` that the bound on an attack applies, and ``relative`` that similarities can be
+            relative to those of other records. For a split, ``needs_column`` means that the primary names a column for
+            it, and ``compared_with`` is another split on which a ladder trains too.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -178,19 +181,20 @@ for _name, _summary in (
     PRESETS.register(_name, f"fedsim.splitnn.secondary_model:{_name.upper()}", summary=_summary)
 
 METRICS = Registry("metric")
-for _name, _in_jobs, _summary in (
-    ("euclidean", False, "Straight-line distance of numbers."),
-    ("great-circle", False, "Distance in metres on the globe."),
-    ("days", False, "Days between two dates."),
-    ("levenshtein", False, "Number of edits between two texts."),
-    ("levenshtein-normalised", False, "Number of edits divided by the length of the longer text."),
-    ("hamming", True, "Number of bits in which two filters differ."),
-    ("dice", True, "Share of ones that two filters do not have in common."),
-    ("position", True, "Straight-line distance of encoded positions."),
-    ("rank-hamming", False, "Hamming distance of numeric filters, from their ranks; for previews at one party."),
+_COUNTS_BITS = {"unit": "bits", "counts_bits": True}
+for _name, _in_jobs, _details, _summary in (
+    ("euclidean", False, {}, "Straight-line distance of numbers."),
+    ("great-circle", False, {"unit": "m"}, "Distance in metres on the globe."),
+    ("days", False, {"unit": "days"}, "Days between two dates."),
+    ("levenshtein", False, {"unit": "edits"}, "Number of edits between two texts."),
+    ("levenshtein-normalised", False, {}, "Number of edits divided by the length of the longer text."),
+    ("hamming", True, {**_COUNTS_BITS, "tau": True}, "Number of bits in which two filters differ."),
+    ("dice", True, {"tau": True, "relative": True}, "Share of ones that two filters do not have in common."),
+    ("position", True, {"positions": True}, "Straight-line distance of encoded positions."),
+    ("rank-hamming", False, _COUNTS_BITS, "Hamming distance of numeric filters, from their ranks; for previews."),
 ):
     _constant = _name.upper().replace("-", "_")
-    METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs)
+    METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs, **_details)
 
 for _name, _summary in (
     ("qgram-dice", "Share of q-grams that two names do not have in common, weighted by the rarity of their words."),

@@ -40,6 +40,7 @@ from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
+from fedsim.registry import METRICS
 from fedsim.runtime import party_data
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
 
@@ -223,7 +224,7 @@ class AuditedLinkage:
     def place_encoder(self) -> SchemaPlaceEncoder | None:
         """Return the encoder of places that the primary can run itself, if filters hold nothing but a place."""
         schema, columns = self.terms.encoding, self.setup.place_columns
-        if columns is None or schema.n_bits > MAX_RANKED_BITS or self.terms.metric != "hamming":
+        if columns is None or schema.n_bits > MAX_RANKED_BITS or not METRICS.detail(self.terms.metric, "counts_bits"):
             return None
         plain = isinstance(schema.combine, Concatenate) and all(isinstance(step, Shuffle) for step in schema.hardening)
         only_places = plain and sorted(schema.columns) == sorted(columns)
@@ -311,13 +312,13 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     view, promised, terms = linkage.visible, NO_GUARANTEE, linkage.terms
     if terms.tau is not None:  # the bound that the job claims, whatever the build does
         promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
-    elif terms.sigma and terms.metric == "hamming":
+    elif terms.sigma and METRICS.detail(terms.metric, "counts_bits"):
         bound = bounds.success_bound(terms.sigma, linkage.view.known_scale().deviation)
         promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
     queries, candidates = linkage.encoded
     # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
     memory = float(3 * 200 * 8 * len(candidates) + 4 * (len(queries) + len(candidates)) * queries.bits.shape[1])
-    if terms.metric == "hamming":
+    if METRICS.detail(terms.metric, "counts_bits"):
         distance = linkage.distances()
 
         def on_filters(seen: PrimaryView) -> AttackFinding:

@@ -556,7 +556,7 @@ def _linkage_lines(linked: LinkageProposal) -> Iterator[str]:
     for linking in linked.schema.fields:
         columns = ", ".join(" = ".join(pairs[column]) for column in linking.columns)
         kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
-        if linked.metric == "position":  # such encodings have one setting, their resolution
+        if linked.schema.positions:  # such encodings have one setting, their resolution
             (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
             detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
         yield format_line("link by", f"{columns} ({kind}, {detail})")

@@ -17,6 +17,7 @@ from fedsim.privacy.mechanisms import (
     PlanarLaplace,
 )
 from fedsim.protocol.messages import Party, Role
+from fedsim.registry import METRICS
 
 NOISE_REUSE_NOTE = (
     "Noise on coordinates and features is drawn once for all jobs with the same terms and table, noise on similarities "
@@ -259,7 +260,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
 
 def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
     names = (name if name == column else f"{name} (own column {column})" for name, column in columns.items())
-    kind = "positions" if terms.metric == "position" else "Bloom filters"
+    kind = "positions" if terms.encoding.positions else "Bloom filters"
     encoded = f"encoded as {kind} of {terms.encoding.n_bits:,} bits"
     return f"the identifiers {', '.join(names)}, {encoded} with a key that the coordinator does not have"
 
@@ -326,7 +327,7 @@ def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
     if terms.tau is not None:
-        average = terms.metric == "dice"
+        average = not METRICS.detail(terms.metric, "counts_bits")
         which = "the similarity of an average link" if average else "one similarity"
         yield (
             f"The paper's greedy attack guesses a filter from {which} with probability at most {terms.tau:g}"

@@ -374,17 +374,17 @@ class SecondaryTerms(ConfigSection):
     def _check_noise_and_blur(self) -> Self:
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
-        if self.tau is not None and self.metric not in ("hamming", "dice"):
+        if self.tau is not None and not METRICS.detail(self.metric, "tau"):
             message = f"tau requires the metric hamming or dice, but the metric is {self.metric}; use sigma instead"
             raise RuleError(message, "tau", code="tau-needs-steps")
-        if (self.metric == "position") != (self.encoding.metric == "position"):
+        if bool(METRICS.detail(self.metric, "positions")) != self.encoding.positions:
             message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
             raise RuleError(message, "metric", code="metric-unlike-schema")
         mixed = self.encoding.hardening or not isinstance(self.encoding.combine, Concatenate)
         if self.similarities == "fields" and (mixed or self.tau is not None):
             message = "a similarity for each field requires filters side by side, no hardening, and sigma, not tau"
             raise RuleError(message, "similarities", code="no-field-similarities")
-        if self.relative and self.metric != "dice":
+        if self.relative and not METRICS.detail(self.metric, "relative"):
             message = f"relative requires the metric dice, but the metric is {self.metric}; remove one of them"
             raise RuleError(message, "relative", code="relative-needs-dice")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():

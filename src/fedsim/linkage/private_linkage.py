@@ -78,7 +78,7 @@ class LinkageConfig:
         if self.tau is not None and not (metric.whole or isinstance(metric, SteppedMetric)):
             message = f"tau={self.tau} has no meaning for '{metric.name}'; choose hamming or dice, or give sigma"
             raise SettingError(message, code="tau-needs-steps")
-        if self.relative and metric.name != "dice":
+        if self.relative and not METRICS.detail(metric.name, "relative"):
             message = f"relative similarities need the metric dice, but the metric is {metric.name}; change one of them"
             raise SettingError(message, code="relative-needs-dice")
         if self.sigma is not None and self.sigma > MAX_SIGMA:

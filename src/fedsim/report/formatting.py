@@ -2,7 +2,7 @@
 
 import math
 
-METRIC_UNITS = {"great-circle": "m", "days": "days", "levenshtein": "edits", "hamming": "bits", "rank-hamming": "bits"}
+from fedsim.registry import METRICS
 
 
 def pluralise(value: int, thing: str) -> str:
@@ -36,7 +36,17 @@ def format_distance(value: float, metric: str) -> str:
     >>> format_distance(1234.5, "great-circle"), format_distance(0.25, "dice")
     ('1,234 m', '0.25')
     """
-    return f"{format_number(value)} {METRIC_UNITS.get(metric, '')}".rstrip()
+    return f"{format_number(value)} {metric_unit(metric) or ''}".rstrip()
+
+
+def metric_unit(metric: str) -> str | None:
+    """Return the unit of a metric's distances, if it has one.
+
+    >>> metric_unit("great-circle"), metric_unit("dice")
+    ('m', None)
+    """
+    unit: str | None = METRICS.detail(metric, "unit") if metric in METRICS else None
+    return unit
 
 
 def format_percent(share: float) -> str:

@@ -149,7 +149,7 @@ def _cells(frame: pl.DataFrame, row: int) -> dict[str, str]:
 def _map_figures(
     links: Links, diagnostics: Diagnostics, positions: Floats, partners: Floats | None = None
 ) -> list[page.Figure]:
-    unit = formatting.METRIC_UNITS.get(links.metric)
+    unit = formatting.metric_unit(links.metric)
     rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
     caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
     drawn = None if partners is None else charts.MapLinks(links.partner, partners)
@@ -160,7 +160,7 @@ def _map_figures(
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:
-    unit = formatting.METRIC_UNITS.get(links.metric)
+    unit = formatting.metric_unit(links.metric)
     axis = f"{links.metric} distance, {unit}" if unit else f"{links.metric} distance"
     even = summary.records * summary.k / summary.candidates
     figures = [

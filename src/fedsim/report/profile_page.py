@@ -311,7 +311,7 @@ def _nearest_figure(tables: TableProfiles, linked: LinkageProposal) -> Iterator[
         if len(theirs) == MAX_CANDIDATES
         else ""
     )
-    unit = formatting.METRIC_UNITS.get(links.metric)
+    unit = formatting.metric_unit(links.metric)
     yield charts.histogram_figure(
         links.distance[:, -1],
         title=f"Distance to the nearest of {tables.sides[-1][1].name}",

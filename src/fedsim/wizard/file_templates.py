@@ -12,7 +12,7 @@ from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.registry import METHODS
+from fedsim.registry import METHODS, METRICS
 from fedsim.types import CellFormat, TrainingLength
 from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal
 
@@ -135,11 +135,11 @@ def _linkage_lines(plan: SetupPlan, key: str) -> Iterator[str]:
     yield f"\n[secondaries.{name}]{comment}"
     yield f"k = {link.k} # partners per record of the primary"
     yield f"metric = {to_toml(link.metric)}"
-    if len(link.schema.fields) > 1 and link.metric == "position":
+    if len(link.schema.fields) > 1 and link.schema.positions:
         yield '# similarities = "fields" # one per place or number: the primary can locate each separately'
     elif len(link.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
-    if link.metric == "dice":
+    if METRICS.detail(link.metric, "relative"):
         off = "" if link.relative else "# "
         yield f"{off}relative = true # a partner that resembles many records counts less for each of them"
     if plan.sigma:
@@ -150,9 +150,9 @@ def _linkage_lines(plan: SetupPlan, key: str) -> Iterator[str]:
         yield "# No noise on the similarities: the primary sees their exact values. `sigma = 0.2` would add noise."
     yield f"\n[secondaries.{name}.schema]"
     yield "version = 1"
-    if link.metric != "position" and plan.whole:
+    if not link.schema.positions and plan.whole:
         yield "# Ranges and thresholds are round numbers that cover both tables; values outside a range are refused."
-    elif link.metric != "position":
+    elif not link.schema.positions:
         yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
     yield "fields = ["
     for described in link.schema.to_dict()["fields"]:

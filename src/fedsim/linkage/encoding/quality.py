@@ -13,8 +13,8 @@ import polars as pl
 
 from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.linkage.encoding.schema import Key, Schema, SchemaField, cell_type
+from fedsim.registry import METRICS
 from fedsim.types import (
-    POSITION_DTYPE,
     SATURATION_WARNING_SHARE,
     TIE_WARNING_SHARE,
     EncodedTable,
@@ -203,7 +203,7 @@ def judge_received_links(schema: Schema, encoded: EncodedTable, similarity: Floa
     if not noisy and similarity.shape[1] > 1:
         tied = float((last == similarity[:, -2]).mean())
     return ReceivedQuality(
-        fill=None if schema.metric == "position" else float(np.bitwise_count(encoded.bits).mean() / 8),
+        fill=None if schema.positions else float(np.bitwise_count(encoded.bits).mean() / 8),
         tied=tied,
         far=None if _has_text(schema) else float((nearest < np.quantile(last, BEST_LINKED)).mean()),
     )
@@ -243,7 +243,7 @@ def measure_linkage(
     """
     itself, has_text = primary is secondary, _has_text(schema)
     everyone = secondary.select(schema.columns).unique(maintain_order=True)
-    most = MAX_POSITIONS if schema.metric == "position" else MAX_FILTERS
+    most = MAX_POSITIONS if schema.positions else MAX_FILTERS
     candidates = everyone[np.sort(rng.permutation(len(everyone))[:most])]
     queries = candidates if itself else primary.select(schema.columns).unique(maintain_order=True)
     rows = np.sort(rng.permutation(len(queries))[:MAX_QUERIES])
@@ -268,7 +268,7 @@ def measure_linkage(
         kth_distance=float(np.median(distance[:, k - 1])),
         clear=clear,
     )
-    if schema.metric != "position":
+    if not schema.positions:
         common = encoded[0].bits & encoded[1].bits[found[:, k - 1]]
         fill = float(np.bitwise_count(encoded[1].bits).mean() / 8)
         quality = replace(quality, fill=fill, saturated=float((~common.any(axis=1)).mean()))
@@ -313,7 +313,7 @@ def _nearest(
     """Return the nearest candidates, more than K if possible, and their distances; ``own`` rows are excluded."""
     queries, candidates = tables
     wanted = min(max(k + 1, STRANGER_RANK) + (own is not None), len(candidates))
-    if max(len(queries), len(candidates)) <= MAX_OWN_RECORDS and metric in ("dice", "hamming", "position"):
+    if max(len(queries), len(candidates)) <= MAX_OWN_RECORDS and hasattr(METRICS[metric], "pair_distances"):
         every = _distances(queries, candidates, metric)
         partner = np.argsort(every, axis=1, kind="stable")[:, :wanted]
         distance = np.take_along_axis(every, partner, axis=1)
@@ -332,18 +332,10 @@ def _nearest(
 
 def _distances(queries: EncodedTable | Floats, candidates: EncodedTable | Floats, metric: str) -> Floats:
     """Return all distances between two small tables."""
-    if metric == "position":
-        sides = [
-            table
-            if isinstance(table, np.ndarray)
-            else np.ascontiguousarray(table.bits).view(POSITION_DTYPE).astype(float)
-            for table in (queries, candidates)
-        ]
-        return np.asarray(np.linalg.norm(sides[0][:, None] - sides[1][None, :], axis=2))
-    ours, theirs = (np.unpackbits(table.bits, axis=1).astype(np.float32) for table in (queries, candidates))  # type: ignore[union-attr]
-    ones = (ours.sum(axis=1)[:, None] + theirs.sum(axis=1)[None, :]).astype(np.float64)
-    differ = ones - 2.0 * (ours @ theirs.T)
-    return np.asarray(differ / np.maximum(ones, 1.0) if metric == "dice" else differ)
+    if isinstance(queries, np.ndarray) or isinstance(candidates, np.ndarray):  # unrounded points
+        return np.asarray(np.linalg.norm(queries[:, None] - candidates[None, :], axis=2))  # type: ignore[index]
+    compare, every = METRICS[metric].pair_distances, candidates.bits
+    return np.stack([compare(np.broadcast_to(record, every.shape), every) for record in queries.bits])
 
 
 def _in_reach(distance: Floats) -> Flags:
@@ -358,7 +350,7 @@ def _at_rank(distance: Floats, rank: int) -> Floats:
 
 def _plain_tables(schema: Schema, tables: Sequence[pl.DataFrame], key: Key) -> list[EncodedTable | Floats]:
     """Return what the encoding approximates: unrounded points, or filters with hardly any hash collisions."""
-    if schema.metric == "position":
+    if schema.positions:
         return [
             np.hstack(
                 [

@@ -406,7 +406,12 @@ class Schema:
     @property
     def metric(self) -> str:
         """The default metric for the encoded records, used if the job sets none."""
-        return "position" if isinstance(self.fields[0].encoding, POSITIONS) else "hamming"
+        return "position" if self.positions else "hamming"
+
+    @property
+    def positions(self) -> bool:
+        """Whether records are encoded as positions rather than filters."""
+        return isinstance(self.fields[0].encoding, POSITIONS)
 
     @property
     def allows_gaps(self) -> bool:
