@@ -184,11 +184,12 @@ def print_privacy_table(
         forms = {"tau": "g", "sigma": ".6g", "bayes": ".4g", "epsilon": ".4g"}
         cells = [tuple(format(value, forms[name]) for name, value in row.items()) for row in rows]
         print_table(("tau", "sigma", *(("bayes",) if distance is not None else ()), title), cells)
-        typer.echo("tau applies to integer Hamming distances; for metres or degrees it would depend on the unit")
-        typer.echo(
-            "tau bounds a greedy attacker if similarities are normal; one who knows which distances are frequent"
+        about = (
+            "tau applies to integer Hamming distances; for metres or degrees it would depend on the unit. It assumes "
+            "normal similarities and an attacker who assumes them, too; one who knows which distances are frequent "
+            "guesses more"
         )
-        typer.echo("guesses more" + ("" if distance is None else ": column bayes, for these tables"))
+        typer.echo(wrap_text("", f"{about}{'.' if distance is None else ': column bayes, for these tables.'}"))
 
     mode.show({"spread": measured, "floor": lowest, "delta": PAPER_DELTA, "links": links, "rows": rows}, print_text)
 

@@ -195,7 +195,7 @@ DistanceSpread = Annotated[float, option("X", "Standard deviation of the distanc
 
 @privacy_app.command()
 def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: JsonOnly = False) -> None:
-    """Print the bound on the success of the greedy attack (paper, Theorem 2)."""
+    """Print the bound on the success of the greedy attack, for normal similarities (paper, Theorem 2)."""
     from fedsim.privacy.bounds import success_bound
 
     _print_value("tau", success_bound(sigma, spread), ".4e", as_json)
@@ -207,7 +207,7 @@ def sigma(
     spread: DistanceSpread,
     as_json: JsonOnly = False,
 ) -> None:
-    """Print the smallest noise for a bound (paper, Theorem 2)."""
+    """Print the smallest noise for a bound on the greedy attack, for normal similarities (paper, Theorem 2)."""
     from fedsim.privacy.bounds import sigma_for_bound
 
     _print_value("sigma", sigma_for_bound(tau, spread), ".6g", as_json)
