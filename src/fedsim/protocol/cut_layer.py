@@ -91,13 +91,14 @@ def pack_tensor(values: Tensor, form: WireFormat) -> AnyArray:
     return form.pack(values.detach().cpu().contiguous()).numpy()
 
 
-def unpack_tensor(values: AnyArray, form: WireFormat) -> Tensor | None:
-    """Convert the array of a message to a tensor.
+def unpack_tensor(values: AnyArray, form: WireFormat, shape: tuple[int, int | None]) -> Tensor | None:
+    """Convert the array of a message to a tensor of this shape, (U, C) or (U, None) for any width.
 
-    Return None unless its type is right and every value is a number up to ``form.most``: 3e38 is finite, too, but turns
-    weights into NaN.
+    Return None unless type and shape are right, before memory is allocated, and every value is a number up to
+    ``form.most``: 3e38 is finite, too, but turns weights into NaN.
     """
-    if values.dtype.name != form.dtype or values.shape[1] <= form.scale_columns:
+    rows, width = len(values), values.shape[1] - form.scale_columns
+    if values.dtype.name != form.dtype or width < 1 or (rows, width) != (shape[0], shape[1] or width):
         return None
     tensor = form.unpack(torch.from_numpy(np.array(values)))  # arrays of a message are read-only views
     return tensor if not tensor.numel() or bool(tensor.abs().max() <= form.most) else None  # not so for NaN

@@ -107,9 +107,9 @@ class LocalSecondary:
         return len(self.features)
 
     @property
-    def pending_shape(self) -> tuple[int, ...] | None:
+    def pending_shape(self) -> tuple[int, int] | None:
         """Shape (U, C) of the activations that are waiting for gradients, if any."""
-        return None if self._pending is None else tuple(self._pending[1].shape)
+        return None if self._pending is None else (len(self._pending[1]), self.width)
 
     def begin(self, total_steps: int) -> None:
         self.model.start(total_steps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +22,12 @@ def others():
 def short_pauses(monkeypatch):
     """Retry a failed dial without delay."""
     monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
+
+
+@pytest.fixture
+def memory_limit():
+    """Another 256 MB of memory at most."""
+    before, pages = resource.getrlimit(resource.RLIMIT_AS), int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (256 << 20), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)

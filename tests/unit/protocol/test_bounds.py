@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,15 +79,6 @@ def test_a_cut_layer_has_the_width_of_the_network_of_the_job():
         with raises(WireError, "out-of-bounds", sent="ready", name="width", limit=32):
             bounds.check(honest("ready", width=width))
     bounds.check(honest("activations", values=np.zeros((3, 7), np.float32)))  # an embedding has a width of its own
-
-
-@pytest.fixture
-def memory_limit():
-    """Another 256 MB of memory at most."""
-    before, pages = resource.getrlimit(resource.RLIMIT_AS), int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (256 << 20), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def without_bytes(kind, letter):

@@ -12,13 +12,19 @@ from hypothesis.extra.numpy import arrays
 
 from error_fixtures import raises
 from fedsim.errors import SettingError
-from fedsim.protocol.cut_layer import pack_tensor, unpack_tensor, wire_format
+from fedsim.protocol import cut_layer
+from fedsim.protocol.cut_layer import pack_tensor, wire_format
 from fedsim.protocol.messages import Activations
 from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 from fedsim.registry import WIRE_FORMATS
 
 VALUES = torch.linspace(-3, 3, 12).reshape(4, 3)
 EXACT = torch.tensor([[127.0, 2.0, 0.0], [4.0, -254.0, -0.0]])  # in every form
+
+
+def unpack_tensor(values, form):
+    """What arrives if the number of rows is right and any width is."""
+    return cut_layer.unpack_tensor(values, form, (len(values), None))
 
 
 def sent(values, form):
@@ -106,6 +112,15 @@ def test_numbers_of_another_form_are_nothing():
         other = pack_tensor(VALUES, wire_format("float32" if form == "float16" else "float16"))
         assert unpack_tensor(other, wire_format(form)) is None
     assert unpack_tensor(np.zeros((2, 2)), wire_format("float32")) is None
+
+
+@pytest.mark.parametrize("form", WIRE_FORMATS.names())
+@pytest.mark.parametrize(
+    ("shape", "fits"), [((4, 3), True), ((4, None), True), ((3, 3), False), ((5, None), False), ((4, 2), False)]
+)
+def test_only_the_shape_that_is_due_arrives(form, shape, fits):
+    arrived = cut_layer.unpack_tensor(pack_tensor(VALUES, wire_format(form)), wire_format(form), shape)
+    assert (arrived is not None) == fits
 
 
 def test_what_arrived_can_be_written_to_and_leaves_the_frame_alone():

@@ -174,8 +174,8 @@ class RemoteSecondary:
     def embed(self, rows: Integers32) -> Floats32:
         """Return the embedding of these distinct rows, (U,) -> (U, W); its width is the secondary's choice."""
         reply = self.session.call(m.Embed(rows, self._sealed), m.Activations)
-        values = cut_layer.unpack_tensor(reply.values, self.form)
-        if reply.step != m.OUTSIDE_TRAINING or values is None or len(values) != len(rows):
+        values = cut_layer.unpack_tensor(reply.values, self.form, (len(rows), None))
+        if reply.step != m.OUTSIDE_TRAINING or values is None:
             fault = f"an embedding that is not {len(rows)} rows of numbers up to {self.form.most:g}"
             raise PeerError(f"{self.session.peer} sent {fault}; it was not used", code="bad-embedding")
         return values.numpy()
@@ -207,8 +207,8 @@ class RemoteSecondary:
             self.ask(rows, step)
         request, self._request = self._request, None
         reply = self.session.wait_reply(request[2] if request else 0, m.Activations)
-        values = cut_layer.unpack_tensor(reply.values, self.form)
-        if reply.step != expected or values is None or values.shape != (len(rows), self.width):
+        values = cut_layer.unpack_tensor(reply.values, self.form, (len(rows), self.width))
+        if reply.step != expected or values is None:
             when = "outside training" if step is None else f"of step {step}"
             fault = f"activations {when} that are not {len(rows)} rows of {self.width} numbers up to {self.form.most:g}"
             raise PeerError(f"{self.session.peer} sent {fault}; they were not used", code="bad-activations", step=step)

@@ -338,8 +338,9 @@ class SecondaryResponder:
 
     def _descend(self, session: Session, party: LocalSecondary, message: m.Gradients) -> None:
         fault = f"{session.peer} sent gradients of step {message.step}"
-        values = cut_layer.unpack_tensor(message.values, self.form)
-        if values is None or tuple(values.shape) != party.pending_shape:
+        due = party.pending_shape
+        values = None if due is None else cut_layer.unpack_tensor(message.values, self.form, due)
+        if values is None:
             fault += f" that are not numbers up to {self.form.most:g} in the shape of the activations"
             raise PeerError(f"{fault}; the weights did not change", code="bad-gradients", step=message.step)
         try:

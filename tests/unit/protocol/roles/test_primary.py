@@ -71,6 +71,15 @@ def test_activations_that_do_not_fit_are_refused_with_party_and_step(what):
         secondary_that_says(BAD[what]).activations(ROWS, 5)
 
 
+@pytest.mark.usefixtures("memory_limit")
+def test_activations_of_another_shape_take_no_memory():
+    party = secondary_that_says(form="int8")
+    huge = Activations(-1, values=np.zeros((4096, 8192), np.int8))
+    read_all(party.session, frame_of(huge, 2, reply_to=3))  # so many bytes are acknowledged first, by a message
+    with raises(PeerError, "bad-activations"):
+        party.infer(ROWS)
+
+
 def test_a_prediction_that_does_not_fit_is_refused_too():
     with raises(PeerError, "bad-activations"):
         secondary_that_says(Activations(5, values=GOOD.numpy())).infer(ROWS)

@@ -204,6 +204,14 @@ def test_gradients_that_do_not_fit_are_refused_by_name_and_change_nothing(hear, 
     assert all(map(torch.equal, before, hear.weights()))
 
 
+@pytest.mark.usefixtures("memory_limit")
+def test_gradients_of_another_shape_take_no_memory(tmp_path):
+    hear, huge = Heard(tmp_path, form="int8"), Gradients(0, values=np.zeros((4096, 8192), np.int8))
+    hear(Begin(STEPS), Ask(0, rows=NUMBERS))
+    with raises(PeerError, "bad-gradients"):
+        hear(huge)
+
+
 def test_gradients_are_taken_once(hear):
     hear(Begin(STEPS), Ask(0, rows=NUMBERS), gradients(0))
     before = hear.weights()
