@@ -30,7 +30,7 @@ from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
 from fedsim.types import Integers
 from fedsim_lab.arrays_file import save_arrays
-from fedsim_lab.dataset_cases import FIXED, DatasetCases, LinkageOverrides
+from fedsim_lab.dataset_cases import FIXED, HAMMING, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
@@ -52,6 +52,7 @@ from fedsim_lab.worker_pool import (
 
 PERCENT_MEASURES = ("accuracy",)
 SAMPLE_SEED = 5
+TRAINING_SHARE = 0.7
 PAPER_SPLIT = FIXED
 HookFactory = Callable[[str], Sequence[Hook]]
 
@@ -175,7 +176,8 @@ def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
                 _study_row(part, value, rung, []) for value in part.values or [None] for rung in part.rungs_at(value)
             ]
             continue
-        notes += data_differences(part, part_dataset(part, bench.data))
+        dataset = part_dataset(part, bench.data)
+        notes += [*data_differences(part, dataset), *training_settings_notes(part, dataset, bench.seeds)]
         for value, rungs, cases in study_points(part, bench):
             place = part.place(value)
             here: dict[str, list[Mapping[str, Any]]] = {rung.key: [] for rung in rungs}
@@ -255,6 +257,31 @@ def data_differences(part: StudyPart, dataset: Dataset) -> Iterator[str]:
     if about.note:
         yield f"{part.dataset}: {about.note}"
     yield from _own_difference(part)
+
+
+SPLIT_WORDS = {
+    "fixed": "one split for all seeds",
+    "random": "a random split for every seed",
+    "group": "a split for every seed that keeps equal identifiers together",
+}
+
+
+def training_settings_notes(part: StudyPart, dataset: Dataset, seeds: int) -> Iterator[str]:
+    """Yield how a part was trained: seeds, splits and K, then the steps of the methods that share them."""
+    splits = part.values if part.vary == "split" else [part.split]
+    linked = part.k or dataset.secondaries[0].link.k
+    k = "" if part.vary == "k" else f", K = {min(linked, len(dataset.secondaries[0].table))}"
+    ranks = ", filters of numbers in rank form" if HAMMING in (part.metric, *map(str, part.values)) else ""
+    yield f"{part.title}: up to {seeds} seeds, {'; '.join(SPLIT_WORDS[split] for split in splits)}{k}{ranks}"
+    n_train = round(TRAINING_SHARE * len(dataset.primary))
+    groups: dict[str, list[str]] = {}
+    for rung in part.rungs_at((part.values or [None])[0]):
+        config = rung.config(seed=0, n_train=n_train)
+        patience = f", ends {config.patience} epochs after the best" if config.patience else ""
+        steps = f"batches of {config.batch}, learning rate {config.optimiser.rate:g}, at most {config.epochs} epochs"
+        groups.setdefault(steps + patience, []).append(rung.name)
+    for steps, names in groups.items():
+        yield f"{part.title}: {', '.join(names)}: {steps}"
 
 
 def _own_difference(part: StudyPart) -> Iterator[str]:

@@ -414,3 +414,12 @@ import fedsim_lab.worker_pool
 def test_trainings_need_torch_and_numpy_alone() -> None:
     done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_study_says_how_each_method_was_trained() -> None:
+    part = read_study(FILES / "table-real.toml").parts[-1]
+    notes = list(study_runner.training_settings_notes(part, load_sample("firms", Path(), 200), 3))
+    assert notes[0].startswith("firms: up to 3 seeds, one split for all seeds; a random split for every seed; ")
+    assert notes[0].endswith("K = 10")
+    (steps,) = notes[1:]
+    assert steps.endswith("batches of 128, learning rate 0.003, at most 60 epochs, ends 20 epochs after the best")
