@@ -10,6 +10,7 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- FingerprintError   two encoded tables were made with different schemas or keys
      +-- FileError          a file cannot be read or written
      |    +-- KeyServerError  the key server is not responding; the command line exits with 3
+     +-- StaleResultError   a stored result is of other inputs (names the changes); the command line exits with 3
      +-- DeviceError        the requested device is not available
      +-- PolicyError        a party's own rules or its owner's approval forbid the job
      +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
@@ -71,6 +72,10 @@ class FileError(FedSimError):
 
 class KeyServerError(FileError):
     """The key server, OpenBao or Vault, is not responding; retrying later may succeed."""
+
+
+class StaleResultError(FedSimError):
+    """A stored result is of other inputs than those at hand; its ``changes`` say which, ``--again`` replaces it."""
 
 
 class DeviceError(FedSimError):

@@ -19,7 +19,7 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.config.policy import policy_violations
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.data.table_reader import infer_numbers, read_table
-from fedsim.errors import InputError, PolicyError, SettingError
+from fedsim.errors import PolicyError, SettingError, StaleResultError
 from fedsim.preflight import NetworkLink
 from fedsim.preflight.check import check_aligned
 from fedsim.preflight.estimate import build_workload, estimate_cost
@@ -142,7 +142,7 @@ def test_a_table_that_has_changed_since_training_answers_nobody(trained, tmp_pat
     transport = InProcessTransport()
     with (
         staying(place.job, place.own(NOTARY), transport),
-        raises(InputError, "identifiers-changed"),
+        raises(StaleResultError, "inputs-changed"),
         open_party_context(place.job, place.own(SCHOOLS), transport, software_versions()) as context,
     ):
         run_secondary(context, stay=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
-from fedsim.errors import AwayError, FedSimError, KeyServerError
+from fedsim.errors import AwayError, FedSimError, KeyServerError, StaleResultError
 
 __all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "describe_failure", "exit_code_for", "main"]
 
@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     DONE = 0
     DEFECT = 1
     INVALID_INPUT = 2
-    PEER_UNAVAILABLE = 3
+    BLOCKED = 3
     STOPPED = 130
 
 
@@ -34,15 +34,17 @@ EXIT_CODE_MEANINGS = {
     ExitCode.INVALID_INPUT: "Something to fix: an option, a file, a setting, a record, or a job that was refused. The "
     "message states the value seen, the rule and the way out. `check` and `audit --fail-above` exit with this code "
     "when they find a problem.",
-    ExitCode.PEER_UNAVAILABLE: "Another party or a key server cannot be reached. Nothing is wrong on this machine; "
-    "run the same command again later.",
+    ExitCode.BLOCKED: "The command is right, but cannot go on now. Another party or a key server cannot be reached: "
+    "run the same command again later. Or a table, key, party file or the release changed since the stored result: the "
+    "message says which; restore it, or add `--again`.",
     ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is restarted continues where it left off.",
 }
 
 
 def exit_code_for(error: FedSimError) -> ExitCode:
     """Return the exit code of a command that failed with this error."""
-    return ExitCode.PEER_UNAVAILABLE if isinstance(error, AwayError | KeyServerError) else ExitCode.INVALID_INPUT
+    blocked = isinstance(error, AwayError | KeyServerError | StaleResultError)
+    return ExitCode.BLOCKED if blocked else ExitCode.INVALID_INPUT
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -50,8 +50,7 @@ from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
 from fedsim.runs.approval import approve
 from fedsim.runs.record import PREDICTED_COLUMN, RunRecord, read_run_record, read_test_predictions
-from fedsim.runs.run_folder import PROGRESS_FILE, make_private_folder, read_ledger, run_path
-from fedsim.runtime.party_data import SECRET_FILE
+from fedsim.runs.run_folder import PROGRESS_FILE, SECRET_FILE, make_private_folder, read_ledger, run_path
 from fedsim.storage.files import atomic_write
 from fedsim.wizard.file_templates import KEY_FILE
 

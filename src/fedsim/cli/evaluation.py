@@ -55,10 +55,10 @@ from fedsim.protocol.messages import Role
 from fedsim.report.audit_page import audit_page
 from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim.report.page import write_page
-from fedsim.runs.run_folder import make_private_folder
+from fedsim.runs.inputs import InputRecord, require_unchanged
+from fedsim.runs.run_folder import ENCODED_FOLDER, SECRET_FILE, make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.runtime.party_data import SECRET_FILE
-from fedsim.storage.files import atomic_write, check_output_paths, load_or_create_secret
+from fedsim.storage.files import atomic_write, check_output_paths, load_or_create_secret, remove_paths
 
 # Audits
 
@@ -196,19 +196,20 @@ def print_privacy_table(
 
 # The partner's contribution
 
-LADDER_FILE = "ladder.json"
+LADDER_FILE, TUNING_FILE, SEARCH_FILE = "ladder.json", "tuning.json", "search.log"
 SCORE_DIGITS = 4  # of a score, whose deviation has as many decimals
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """How often and how long to train, the unit of the label, and how to reach remote partners."""
+    """How often and how long to train, the unit of the label, how to reach remote partners, whether to start anew."""
 
     seeds: int
     epochs: int | None
     unit: str
     wait: float
     insecure: bool
+    again: bool = False
 
 
 def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: CompareOptions, mode: OutputMode) -> None:
@@ -219,7 +220,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
     rungs = with_embedding(rungs) if job.sends_embedding else rungs
-    store = ResultStore(out)
+    store = open_results(out, job, files, again=options.again)
     if is_remote:
         result = _compare_remotely(job, files[0], store, rungs, options, mode)
     else:
@@ -232,6 +233,22 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     ladder = result.to_dict()
     write_json(out / LADDER_FILE, ladder)
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
+
+
+RESULT_FILES = (RESULTS_FILE, PREDICTIONS_FOLDER, LADDER_FILE, TUNING_FILE, SEARCH_FILE)
+
+
+def open_results(out: Path, job: Job, files: Sequence[PartyFile], *, again: bool) -> ResultStore:
+    """Return the results in a folder, which must be of the inputs at hand, or none if they are to be made ``again``."""
+    if again:
+        remove_paths([out / name for name in (*RESULT_FILES, *(f"{own.name}/{ENCODED_FOLDER}" for own in files))])
+    store, recorded = ResultStore(out), InputRecord(out / f"inputs-{job.short_hash}.json")
+    if store.lines:
+        changes = recorded.changes(job, files)
+        hint = "make them again with --again, or choose another --out"
+        require_unchanged(f"the results in {out} were made with", changes, hint=hint)
+    recorded.save(recorded.read(job, files))
+    return store
 
 
 def restrict_to_owner(out: Path) -> None:
@@ -322,6 +339,7 @@ class TuneOptions:
     seeds: int
     epochs: int | None
     write: Path | None
+    again: bool = False
 
 
 def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOptions, mode: OutputMode) -> None:
@@ -334,12 +352,13 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
     torch.set_num_threads(job.training.threads)
     subject = JobSubject(job, files, out, options.seeds, options.epochs)
     protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-    tuner = Tuner(subject, ResultStore(out), progress_printer(silent=mode.silent), lambda _: protected.train)
+    store = open_results(out, job, files, again=options.again)
+    tuner = Tuner(subject, store, progress_printer(silent=mode.silent), lambda _: protected.train)
     grid = propose_grid(subject.partners(), subject.records)
     if "k" in given:
         given["k_factor"] = (None,)
     grid = replace(grid, **given)
-    ranked = tuner.search(grid, options.search, out / "search.log") if options.search else tuner.climb(grid)
+    ranked = tuner.search(grid, options.search, out / SEARCH_FILE) if options.search else tuner.climb(grid)
     best = ranked[0].setting.job_settings(subject.partners())
     value = {
         "job": job.name,
@@ -350,7 +369,7 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
         "validation_records": ranked[0].records,
         "warnings": list(_tuning_warnings(ranked)),
     }
-    write_json(out / "tuning.json", value)
+    write_json(out / TUNING_FILE, value)
     values = {path: to_toml(setting) for path, setting in best.items()}
     if options.write:
         text = set_values(read_text_file(job_path), values)

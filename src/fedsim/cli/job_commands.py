@@ -123,6 +123,7 @@ def compare(
         ),
     ] = None,
     unit: Annotated[str, option("UNIT", "Unit of the label. Default: the label's name.")] = "",
+    again: opt.Again = False,
     wait: opt.Wait = 60.0,
     insecure: opt.Insecure = False,
     quiet: Quiet = False,
@@ -143,7 +144,7 @@ def compare(
     """
     from fedsim.cli.evaluation import CompareOptions, run_compare
 
-    options = CompareOptions(seeds, epochs, unit, wait, insecure)
+    options = CompareOptions(seeds, epochs, unit, wait, insecure, again)
     run_compare(job, parties, out, options, OutputMode(quiet, as_json, verbose))
 
 
@@ -166,6 +167,7 @@ def tune(
         "fedsim-tune"
     ),
     write: Annotated[Path | None, option("FILE", "Write a copy of the job with the best settings.")] = None,
+    again: opt.Again = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -179,7 +181,7 @@ def tune(
     from fedsim.cli.evaluation import TuneOptions, run_tune
 
     axes = {"k": k, "rate": rate, "hidden": width, "members": members, "batch": batch}
-    options = TuneOptions(axes, search, seeds, epochs, write)
+    options = TuneOptions(axes, search, seeds, epochs, write, again)
     run_tune(job, parties, out, options, OutputMode(quiet, as_json))
 
 
@@ -311,6 +313,7 @@ def party(
     party: opt.PartyPath,
     insecure: opt.Insecure = False,
     stay: Annotated[bool, flag("Keep running after training, for predictions; not for the primary.", "--stay")] = False,
+    again: opt.Again = False,
     quiet: Quiet = False,
     verbose: opt.Verbose = False,
     as_json: Json = False,
@@ -321,11 +324,14 @@ def party(
     left off when you run the same command again. The coordinator sees at most encoded identifiers; a secondary needs no
     open port.
 
+    If its table, key, party file or the release changed since, the stored run is not used (exit code 3). To run the job
+    again, start every party with --again.
+
     fedsim party job.toml city.toml
     """
     from fedsim.cli.party import run_party
 
-    run_party(job, party, OutputMode(quiet, as_json, verbose), insecure=insecure, stay=stay)
+    run_party(job, party, OutputMode(quiet, as_json, verbose), insecure=insecure, stay=stay, again=again)
 
 
 def relay(
@@ -363,16 +369,19 @@ def relay(
 def train(
     job: opt.JobFile,
     parties: Annotated[list[Path], argument("PARTY_FILE", "The files of all parties.")],
+    again: opt.Again = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run all parties of a job in one process; messages and weights are the same as in separate processes.
 
+    If a table, key, party file or the release changed since, the stored run is not used (exit code 3).
+
     fedsim train job.toml notary.toml city.toml rentals.toml
     """
     from fedsim.cli.party import run_all_parties
 
-    run_all_parties(job, parties, OutputMode(quiet, as_json))
+    run_all_parties(job, parties, OutputMode(quiet, as_json), again=again)
 
 
 def runs(

@@ -78,6 +78,7 @@ Insecure = Annotated[
 ]
 Verbose = Annotated[bool, flag("Print more details.", "--verbose", "-v")]
 Wait = Annotated[float, option("SECONDS", "Time to wait for parties that are offline.", min=0.1)]
+Again = Annotated[bool, flag("Discard the stored result and start from the beginning.", "--again")]
 Quiet = Annotated[bool, flag("Print errors only.", "--quiet", "-q")]
 Json = Annotated[bool, flag("Print the result as one JSON object; combine with --quiet.", "--json")]
 Separator = Annotated[str | None, option("CHAR", "Separator of a text table, such as ';' or tab.")]

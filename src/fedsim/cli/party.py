@@ -45,6 +45,7 @@ def run_party(
     *,
     insecure: bool,
     stay: bool = False,
+    again: bool = False,
     hooks: Sequence[Hook] = (),
 ) -> TrainingOutcome | None:
     """Run one party as this process; at the primary with these hooks of the training, and return its result."""
@@ -56,7 +57,9 @@ def run_party(
     outcome: TrainingOutcome | None = None
     with (
         measure_traffic(quiet=mode.silent, stay=stay) as traffic,
-        open_party_context(job, own, open_transport(own, insecure=insecure), software_versions()) as context,
+        open_party_context(
+            job, own, open_transport(own, insecure=insecure), software_versions(), again=again, predicting=stay
+        ) as context,
     ):
         traffic.connection = context.connection
         with publish_progress(context.folder, job, context.connection, context.progress):
@@ -70,7 +73,7 @@ def run_party(
     return outcome
 
 
-def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMode) -> None:
+def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMode, *, again: bool) -> None:
     """Run all parties of a job in this process."""
     from fedsim.runtime.run_local import run_local
     from fedsim.training.hooks import ProgressBar
@@ -79,13 +82,14 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     logs = "json" if any(own.telemetry.logs == "json" for own in files) else "text"
     set_up_logging(job.name, mode, [str(own.party) for own in files], job=job.hash, logs=logs)
     started = time.perf_counter()
-    done = run_local(job, files, [] if mode.quiet else [ProgressBar()])
+    done = run_local(job, files, [] if mode.quiet else [ProgressBar()], again=again)
     seconds = time.perf_counter() - started
     folder = next(run_path(job, own) for own in files if own.role is Role.PRIMARY)
     if not mode.silent:
         if done.ledger:
             print_ledger(done.ledger, seconds)
-        typer.echo(f"Trained in {format_duration(seconds)}." if done.ledger else "This job is already trained.")
+        already = "This job is already trained; --again trains it again."
+        typer.echo(f"Trained in {format_duration(seconds)}." if done.ledger else already)
         _print_outcome(done.outcome)
     page = _write_report(folder, mode)
     if mode.json:

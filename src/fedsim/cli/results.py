@@ -36,7 +36,7 @@ from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs.log_receipts import confirm_log
-from fedsim.runs.run_folder import AuditEntry, read_audit_log
+from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable, read_bytes
 from fedsim.types import Explanation
@@ -190,7 +190,6 @@ def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authori
 # Predictions
 
 MIN_TOKEN_LENGTH, MAX_SKIPPED_SHOWN = 16, 20
-TOKEN_FILE = "serve.token"  # noqa: S105 - in the run folder, unless the owner names another
 SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 
 
@@ -419,7 +418,7 @@ def _open_predictor(
 
     set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     transport = open_transport(own, insecure=insecure)
-    with open_party_context(job, own, transport, software_versions()) as context:
+    with open_party_context(job, own, transport, software_versions(), predicting=True) as context:
         traffic.connection = context.connection
         yield Predictor(context, wait_seconds=wait)
         for session in context.sessions():

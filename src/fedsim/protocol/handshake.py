@@ -112,10 +112,10 @@ class SessionAcceptor:
             session = self._sessions.get(party)
         return time.monotonic() - self._opened if session is None else session.disconnected_seconds
 
-    def has_joined(self, party: Party) -> bool:
-        """Return whether a party has ever connected."""
+    def last_session(self, party: Party) -> Session | None:
+        """Return the last session with a party, which may have ended; None if it has never connected."""
         with self._changed:
-            return party in self._sessions
+            return self._sessions.get(party)
 
     def sessions(self) -> list[Session]:
         """Return all sessions that have not ended."""

@@ -220,6 +220,11 @@ class Session:
         """Whether the session has ended for good."""
         return self._end_reason is not None
 
+    @property
+    def end_reason(self) -> Exception | None:
+        """Why the session has ended for good, if it has."""
+        return self._end_reason
+
     def send(self, message: Message, reply_to: int = 0) -> int:
         """Send a message now, or as soon as there is a connection; return its sequence number.
 

@@ -76,6 +76,15 @@ class PrimaryBudget:
             self._check("max_jobs", len(spent.jobs) + 1, self.policy.max_jobs)
             return self._spend(spent, jobs={**spent.jobs, job: epochs})
 
+    def close_job(self, job: str) -> None:
+        """Keep what a job has spent under another name, so that running it again is charged as another job."""
+        with self._locked():
+            spent = self.read()
+            if job in spent.jobs:
+                earlier = sum(name.startswith(job) for name in spent.jobs)
+                renamed = {f"{job}, run {earlier}" if name == job else name: n for name, n in spent.jobs.items()}
+                self._spend(spent, jobs=renamed)
+
     def charge_study(self, epochs: int) -> Spending:
         """Charge a comparison run, every time it starts."""
         with self._locked():

@@ -9,7 +9,7 @@ from fedsim.config.schema import to_toml
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Role
 from fedsim.runs.record import RunRecord
-from fedsim.runs.run_folder import TRAINED_MODEL
+from fedsim.runs.run_folder import is_trained
 from fedsim.validation import first_difference
 
 SHORT_HASH_DIGITS = 12
@@ -26,7 +26,7 @@ def find_earlier_run(party_file: PartyFile, job_hash: str) -> Path:
         The hash of the finished job.
     """
     for folder in party_file.folder.glob(f"*-{job_hash}"):
-        if any((folder / TRAINED_MODEL).glob("step-*")):
+        if is_trained(folder):
             return folder
     message = f"{party_file.party} has no finished run of job {job_hash[:SHORT_HASH_DIGITS]} in {party_file.folder}"
     hint = "restore the folder of that run, or remove training.start_from"

@@ -30,6 +30,10 @@ TRAINED_MODEL = "model"  # a party's part of the trained model
 ENCODED_FOLDER = "encoded"  # the filters of a job, which keeps the key that it began with
 LEDGER_FILE, OPEN_LEDGER_FILE = "ledger.json", "ledger.open.json"
 LEDGER_INTERVAL_SECONDS = 5.0
+SECRET_FILE, TOKEN_FILE = "secret", "serve.token"
+# What stays when a run is discarded: equal cells must get equal noise again, the ledger has all that was ever sent, and
+# clients know the token.
+KEPT_FILES = (LOCK_FILE, LEDGER_FILE, OPEN_LEDGER_FILE, SECRET_FILE, TOKEN_FILE)
 
 
 class AlreadyRunningError(FileError):
@@ -47,6 +51,11 @@ def run_path(job: Job, party_file: PartyFile) -> Path:
         The party.
     """
     return party_file.folder / f"{job.name}-{job.hash}"
+
+
+def is_trained(folder: Path) -> bool:
+    """Return whether a run folder has the party's part of a trained model."""
+    return any((folder / TRAINED_MODEL).glob("step-*"))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
-from fedsim.runs.run_folder import SERVING_STAGE, WAITING_STAGE
+from fedsim.runs.run_folder import SECRET_FILE, SERVING_STAGE, WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
 from fedsim.storage.files import load_or_create_secret
 
@@ -31,7 +31,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     secondaries = context.job.secondaries
     lists = {name: terms.linkage for name, terms in context.job.lists.items()}
     aligned = {name: terms.aligned_with for name, terms in secondaries.items() if terms.aligned_with is not None}
-    secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
+    secret, policy = load_or_create_secret(context.folder / SECRET_FILE), context.party_file.policy
     limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
     role = Coordinator(
         lists,
@@ -44,7 +44,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     )
     connection = context.connection
     if role.was_finished and not stay:
-        log.info("job '%s' is already finished", context.job.name)
+        log.info("job '%s' is already finished; with --again at every party it is run again", context.job.name)
         return
     if stay:
         connection.wait_seconds, connection.serves_predictions = float("inf"), role.was_finished

@@ -36,7 +36,7 @@ from fedsim.protocol.messages import Message, Party, Phase, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
 from fedsim.protocol.transport import Listener, Transport
-from fedsim.runs import run_folder
+from fedsim.runs import inputs, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.runs.log_receipts import LogExchange
 from fedsim.version import VERSION
@@ -186,9 +186,15 @@ class PartyContext:
 
 @contextmanager
 def open_party_context(
-    job: Job, party_file: PartyFile, transport: Transport, versions: Mapping[str, str]
+    job: Job,
+    party_file: PartyFile,
+    transport: Transport,
+    versions: Mapping[str, str],
+    *,
+    again: bool = False,
+    predicting: bool = False,
 ) -> Iterator[PartyContext]:
-    """Run a party: lock its folder, check policy and approval, and report a failure to the other parties.
+    """Run a party: lock its folder, check policy, approval and inputs, and report a failure to the other parties.
 
     Parameters
     ----------
@@ -200,6 +206,10 @@ def open_party_context(
         How it reaches the other parties.
     versions
         Versions of the software by name, which are compared with those of the other parties.
+    again
+        Whether to discard what is stored of this run and start from the beginning.
+    predicting
+        Whether the party only uses its trained model, if it has one.
     """
     require_membership(job, party_file)
     folder = run_folder.run_path(job, party_file)
@@ -228,22 +238,19 @@ def open_party_context(
                 context = replace(context, telemetry=stack.enter_context(observe_party(context)))
             names = [f"{name} {version}" for name, version in versions.items()]
             audit.append("started", {"job": job.hash, "versions": names})
-            if broken := policy_violations(job, party_file):
-                reasons = "; ".join(violation.message for violation in broken)
-                raise errors.PolicyError(reasons, code="policy-violation")  # noqa: TRY301 - recorded like any failure
-            audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
+            predicting = predicting and run_folder.is_trained(folder)
+            _check_start(job, party_file, audit, again=again, predicting=predicting)
             stack.enter_context(follow_credentials(party_file, credentials))
             yield context
         except run_folder.AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise
         except BaseException as error:
             state.record_event = partial(_record_if_possible, audit)
-            notice = failure_notice(state, error)
-            if isinstance(error, ApprovalError):  # its text names files and commands of ours
-                notice = Trouble(str(state.party), "its owner has not approved this job", passing=False)
+            notice = _notice_without_paths(state, error)
             facts = {"job": job.hash, "sent_to_peers": notice.reason, "details": _failure_details(error)}
             state.record_event("stopped", facts)
-            _notify_peers(context, notice, error)
+            peer = Role.PRIMARY if predicting and party_file.role is Role.SECONDARY else Role.COORDINATOR
+            _notify_peers(context, notice, error, peer)
             raise
         else:
             audit.append("finished", {"job": job.hash, "bytes": state.ledger.total_bytes})
@@ -260,6 +267,27 @@ def _cut_width(job: Job) -> int | None:
     from fedsim.runtime.secondary import secondary_model_spec  # noqa: PLC0415 - imports networks, and this module
 
     return secondary_model_spec(job).width
+
+
+def _check_start(job: Job, party_file: PartyFile, audit: run_folder.AuditLog, *, again: bool, predicting: bool) -> None:
+    """Check policy and approval, and that what is stored of the run is of the inputs at hand, or else discard it."""
+    if broken := policy_violations(job, party_file):
+        reasons = "; ".join(violation.message for violation in broken)
+        raise errors.PolicyError(reasons, code="policy-violation")
+    audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
+    if again:
+        inputs.discard_run(job, party_file)
+    inputs.require_same_inputs(job, [party_file], predicting=predicting)
+
+
+def _notice_without_paths(state: ConnectionState, error: BaseException) -> Trouble:
+    """Return the message that reports a failure; the texts of some errors name files and commands of ours."""
+    if isinstance(error, ApprovalError):
+        return Trouble(str(state.party), "its owner has not approved this job", passing=False)
+    if isinstance(error, errors.StaleResultError):
+        kinds = " and ".join(dict.fromkeys(change.kind for change in error.changes))
+        return Trouble(str(state.party), f"its {kinds} changed since this job was run", passing=True)
+    return failure_notice(state, error)
 
 
 def _record_if_possible(audit: run_folder.AuditLog, event: str, facts: Mapping[str, run_folder.AuditFact]) -> None:
@@ -279,8 +307,8 @@ def _failure_details(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) -> None:
-    """Report a failure to all connected parties, and to those that have not connected yet."""
+def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException, waiting: Role) -> None:
+    """Report a failure to all connected parties, and to those that have not connected yet or are ``waiting`` for us."""
     close_sessions(context.sessions(), notice)
     if not isinstance(error, Exception) or context.connection.serves_predictions:
         return  # a party stopped by its owner does not wait for others
@@ -293,7 +321,7 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) 
             close_sessions(context.sessions(), notice)
         # With a PeerError the coordinator is the cause.
         elif not context.opened and not isinstance(error, errors.PeerError):
-            close_sessions([context.dial(Role.COORDINATOR, FAILURE_NOTICE_SECONDS)], notice)
+            close_sessions([context.dial(waiting, FAILURE_NOTICE_SECONDS)], notice)
     except (errors.PeerError, errors.SettingError) as unreachable:
         log.debug("not every party could be notified: %s", unreachable)
 

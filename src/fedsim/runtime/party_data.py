@@ -41,13 +41,12 @@ from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS, SPLITS
 from fedsim.runs.approval import require_approval
 from fedsim.runs.earlier_run import find_earlier_run
-from fedsim.runs.run_folder import ENCODED_FOLDER, TRAINED_MODEL
+from fedsim.runs.run_folder import ENCODED_FOLDER, SECRET_FILE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
 
-SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 LASTING_SECRET_FILE = "lasting-secret"  # noqa: S105
 BLUR_DRAWS = ("direction", "step")
 SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
@@ -384,8 +383,11 @@ class RunStore:
     def encoded(self, table: PartyData, secondary: str) -> EncodedTable:
         """Return the filters of a table; saved ones are used again, because noisy filters must not be drawn twice."""
         path = self.encoded_path(secondary)
-        note, current = path.with_suffix(".json"), frame_digest(table.identifiers(secondary))
-        if path.is_file() and self._note(secondary).get("identifiers") == current:
+        note, terms = path.with_suffix(".json"), self.job.secondaries[secondary]
+        rules = json.dumps([terms.encoding.to_dict(), terms.model_dump(mode="json", include={"blur"})], sort_keys=True)
+        # A folder of comparisons may have the filters of another job.
+        current = {"identifiers": frame_digest(table.identifiers(secondary)), "rules": rules}
+        if path.is_file() and current.items() <= self._note(secondary).items():
             return load_encoded(path)
         fit = table.fit_encoding(secondary)
         encoded = table.encode(secondary, self.secrets, fit)
@@ -394,7 +396,7 @@ class RunStore:
         save_encoding_fit(fit, self.fit_path(secondary))
         save_encoded(encoded, path)
         with files.atomic_write(note) as part:
-            part.write_text(json.dumps({"identifiers": current, "fingerprint": encoded.fingerprint}))
+            part.write_text(json.dumps({**current, "fingerprint": encoded.fingerprint}))
         return encoded
 
     def _note(self, secondary: str) -> dict[str, Any]:

@@ -275,12 +275,14 @@ class Predictor:
         return tuple(missing)
 
     def _away_error(self, party: Party, seconds: float) -> AwayError:
-        joined = self._acceptor.has_joined(party)
-        lost = f"has been disconnected for {seconds:,.0f}" if joined else f"did not connect within {seconds:,.0f}"
+        last = self._acceptor.last_session(party)
+        lost = f"has been disconnected for {seconds:,.0f}" if last else f"did not connect within {seconds:,.0f}"
         hint = "its owner must start it with --stay"
         if self._trained.facts.get("party_dropout"):
             hint += ', or set serving.when_partner_is_away = "others" to predict without it'
-        return AwayError(f"{party} {lost} seconds; {hint}", code="peer-away", joined=joined)
+        if last and getattr(last.end_reason, "code", "") == "peer-stopped":
+            lost, hint = f"is away: {last.end_reason}; it {lost}", "its owner must solve that and start it with --stay"
+        return AwayError(f"{party} {lost} seconds; {hint}", code="peer-away", joined=last is not None)
 
     @property
     def _goes_on_without_partners(self) -> bool:

@@ -39,6 +39,7 @@ from fedsim.protocol.roles.primary import EncodedQueries, fetch_partners, send_f
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
 from fedsim.runs import earlier_run, record
+from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
 from fedsim.runtime import partner_rows
 from fedsim.runtime.drift import drift_facts
@@ -128,6 +129,8 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         hooks = (*hooks, tracking_hook(tracking, context.job.name, context.folder / "tensorboard"))
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
+    recorded = run_inputs(context.folder)
+    inputs = recorded.read(context.job, [context.party_file])  # before the table, which may change meanwhile
     table = PartyData.read(context.job, context.party_file, approved=True)
     prepared = starting = prepare_primary(table, context)
     if context.job.training.start_from is not None:
@@ -143,6 +146,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         quantiles = np.quantile(mean_similarity(found.vectors[:, :1]), QUANTILES).tolist()
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
+    recorded.save(inputs)
     hooks = (*hooks, RunProgressHook(context.progress))
     names = tree_names(table, store.folder) if METHODS.detail(context.job.training.method, "trees") else None
     fitted = fit(starting.data, *_fit_plan(context, starting, lists, peers, names, hooks))

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fedsim.config import Job, PartyFile
 from fedsim.config.party_file import label_among_features
@@ -13,7 +14,8 @@ from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
 from fedsim.runs.approval import find_approval
-from fedsim.runs.run_folder import TRAINED_MODEL, publish_progress, run_path
+from fedsim.runs.inputs import require_same_inputs
+from fedsim.runs.run_folder import is_trained, publish_progress, run_path
 from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import RunStore
@@ -34,28 +36,30 @@ class LocalRun:
 
 
 def run_local(
-    job: Job, files: Sequence[PartyFile], hooks: Sequence[Hook] = (), transport: Transport | None = None
+    job: Job,
+    files: Sequence[PartyFile],
+    hooks: Sequence[Hook] = (),
+    transport: Transport | None = None,
+    *,
+    again: bool = False,
 ) -> LocalRun:
     """Run every party of a job in its own thread; policies and approvals apply as they do between organisations.
 
     The ``hooks`` follow the primary's training; the parties talk through queues unless a ``transport`` is given. A job
-    that was trained before is not trained again, and its ledger is empty.
+    that was trained before is not trained again, and its ledger is empty, unless ``again`` discards the stored run.
     """
     by_party = {file.party: file for file in files}
     missing = [str(party) for party in job.parties if party not in by_party]
     if missing:
         message = f"job '{job.name}' also needs the party files of {', '.join(missing)}"
         raise SettingError(message, code="missing-party-file")
-    learners = [file for file in files if file.role is not Role.COORDINATOR]
-    if all(RunStore(run_path(job, file), job).has_weights(TRAINED_MODEL) for file in learners):
-        folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)
-        log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
-        return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
+    if not again and (earlier := _load_earlier(job, files)):
+        return earlier
     _warn_of_label_among_features(job, files)
     transport = transport or InProcessTransport()
     # Set when a party ends: in Python 3.11 an interrupted Thread.join takes a running thread for one that has ended.
     changed = threading.Event()
-    threads = [_PartyThread(job, by_party[party], transport, hooks, changed) for party in job.parties]
+    threads = [_PartyThread(job, by_party[party], transport, hooks, changed, again) for party in job.parties]
     for thread in threads:
         thread.start()
     try:
@@ -89,12 +93,30 @@ def _warn_of_label_among_features(job: Job, files: Sequence[PartyFile]) -> None:
             log.warning(message, twin, file.party, "features.columns if it is meant")
 
 
+def _load_earlier(job: Job, files: Sequence[PartyFile]) -> LocalRun | None:
+    """Return the outcome of a job that was trained before, unless its inputs have changed since."""
+    learners = [file for file in files if file.role is not Role.COORDINATOR]
+    require_same_inputs(job, learners)
+    if not all(is_trained(run_path(job, file)) for file in learners):
+        return None
+    folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)
+    log.info("job '%s' is already trained, in %s; add --again to train it again", job.name, folder)
+    return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
+
+
 class _PartyThread(threading.Thread):
     def __init__(
-        self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook], changed: threading.Event
+        self,
+        job: Job,
+        party_file: PartyFile,
+        transport: Transport,
+        hooks: Sequence[Hook],
+        changed: threading.Event,
+        again: bool,
     ) -> None:
         super().__init__(name=str(party_file.party), daemon=True)
-        self.job, self.party_file, self.transport, self.hooks, self.changed = job, party_file, transport, hooks, changed
+        self.job, self.party_file, self.hooks, self.changed = job, party_file, hooks, changed
+        self.context = partial(open_party_context, job, party_file, transport, software_versions(), again=again)
         self.ledger = Ledger()
         self.outcome: primary.TrainingOutcome | None = None
         self.error: BaseException | None = None
@@ -103,7 +125,7 @@ class _PartyThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            with open_party_context(self.job, self.party_file, self.transport, software_versions()) as context:
+            with self.context() as context:
                 self.ledger, self.stop_signal = context.connection.ledger, context.connection.stop_signal
                 with publish_progress(context.folder, context.job, context.connection, context.progress):
                     if self.party_file.role is Role.COORDINATOR:

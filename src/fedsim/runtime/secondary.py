@@ -31,6 +31,7 @@ from fedsim.protocol.roles.secondary import (
 from fedsim.protocol.session import PeerRestarted, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
+from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
@@ -63,6 +64,8 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
     if not store.has_weights(TRAINED_MODEL):
         coordinator.session()  # compares job and release, before any data is read
+    recorded = run_inputs(context.folder)
+    inputs = recorded.read(context.job, [context.party_file])  # before the table, which may change meanwhile
     table = PartyData.read(context.job, context.party_file, approved=True)
     epochs, _ = longest_training(context.job)
     budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
@@ -74,6 +77,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
     context.send_log_head(Phase.LINK)
+    recorded.save(inputs)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     elif earlier is not None:
@@ -276,7 +280,7 @@ class _SecondaryWorker:
             connection.record_peer_event("study", primary, {"seed": begin.seed, "placebo": begin.placebo})
             return party
         if (folder / ENDED_FILE).is_file():
-            message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
+            message = f"{party_file.party} has completed the training of this job; add --again at every party"
             raise PolicyError(message, code="already-trained")
         facts = {"steps": begin.total_steps, "start": self.context.job.training.start_from}
         connection.record_peer_event("training", primary, facts)

@@ -215,6 +215,16 @@ def resumable_folder(path: Path) -> Iterator[tuple[Path, Path]]:
             os.close(lock)
 
 
+def remove_paths(paths: Iterable[Path]) -> None:
+    """Remove files, and folders with all that is in them; what does not exist is no error."""
+    for path in paths:
+        with _translate_write_errors(path):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
 def check_new_folder(path: Path) -> None:
     """Check that a folder can be created."""
     with _translate_path_errors(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from error_fixtures import raises
 from fedsim.data.table_reader import infer_numbers, read_table
-from fedsim.errors import AwayError, FileError, InputError, PeerError
+from fedsim.errors import AwayError, FileError, InputError, PeerError, StaleResultError
 from fedsim.pipeline import fit
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
@@ -243,14 +244,41 @@ def test_a_partner_that_stopped_with_a_word_and_came_back_is_asked_again(world):
     assert predictor.predict(world.records[:1]).by == "fedsim"
 
 
-def test_a_partner_whose_rows_have_changed_since_training_does_not_answer_for_others(world):
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+@pytest.mark.parametrize("changed", ["rows", "features"])
+def test_a_partner_whose_table_has_changed_since_training_does_not_answer_and_the_primary_learns_why(world, changed):
     table = world.files["rentals"].data.file
-    pl.read_csv(table).reverse().write_csv(table)
-    with (
-        raises(InputError, "identifiers-changed"),
-        open_party_context(world.job, world.files["rentals"], world.transport, software_versions()) as post,
-    ):
-        run_secondary(post, stay=True)
+    rows = pl.read_csv(table)
+    (rows.reverse() if changed == "rows" else rows.with_columns(pl.col(rows.columns[-1]) + 1)).write_csv(table)
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=10)
+    with ThreadPoolExecutor(1) as pool:
+        predicted = pool.submit(predictor.predict, world.records[:1])
+        with (
+            raises(StaleResultError, "inputs-changed"),
+            open_party_context(
+                world.job, world.files["rentals"], world.transport, software_versions(), predicting=True
+            ) as post,
+        ):
+            run_secondary(post, stay=True)
+        with pytest.raises(AwayError, match="its table changed"):
+            predicted.result()
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_a_primary_predicts_after_its_own_table_changed_or_left_and_says_so(world, caplog):
+    table = world.files["city"].data.file
+    table.write_text(table.read_text() + "\n")
+    for expected in (1, 0):
+        own = world.files["city"]
+        with (
+            caplog.at_level("WARNING"),
+            open_party_context(world.job, own, world.transport, software_versions(), predicting=True),
+        ):
+            pass
+        assert caplog.text.count("change of the table") == expected
+        caplog.clear()
+        table.unlink(missing_ok=True)
 
 
 LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}

@@ -221,7 +221,7 @@ def test_an_answer_that_is_no_entry_is_an_error_of_its_kind(
         monkeypatch.setenv("VAULT_TOKEN", openbao.ROOT_TOKEN)
         found = failure("vault:secret/data/city#linkage_key")
     assert (type(found), found.code, len(asked)) == (error, code, 1)
-    assert exit_code_for(found) is (ExitCode.PEER_UNAVAILABLE if error is KeyServerError else ExitCode.INVALID_INPUT)
+    assert exit_code_for(found) is (ExitCode.BLOCKED if error is KeyServerError else ExitCode.INVALID_INPUT)
 
 
 def test_kubernetes_logs_in_with_the_token_of_its_service_account(
