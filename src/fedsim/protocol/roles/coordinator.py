@@ -96,7 +96,7 @@ class LinkedQueries:
 def changed_identifiers(party: str, list_name: str) -> PolicyError:
     """Return the error for a table other than the one that was linked: it would be a new sample of the noise."""
     fault = f"the identifiers of {party} have changed since list '{list_name}' was linked"
-    hint = "a changed table needs a new job: give the job another name and have it approved"
+    hint = "restore the table, or run the job again with --again at every party"
     return PolicyError(f"{fault}; {hint}", code="identifiers-changed")
 
 
