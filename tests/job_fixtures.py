@@ -69,7 +69,7 @@ def staying(job: Job, own: PartyFile, transport: Transport) -> Iterator[PartyCon
 
     def work() -> None:
         try:
-            with open_party_context(job, own, transport, software_versions()) as post:
+            with open_party_context(job, own, transport, software_versions(), predicting=True) as post:
                 posts.append(post)
                 there.set()
                 run(post, stay=True)

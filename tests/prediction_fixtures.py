@@ -59,7 +59,7 @@ class World:
 
     def predictor(self, wait_seconds: float = PATIENCE) -> Predictor:
         post = self._stack.enter_context(
-            open_party_context(self.job, self.files["city"], self.transport, software_versions())
+            open_party_context(self.job, self.files["city"], self.transport, software_versions(), predicting=True)
         )
         return Predictor(post, wait_seconds=wait_seconds)
 

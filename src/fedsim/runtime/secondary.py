@@ -77,7 +77,8 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
     context.send_log_head(Phase.LINK)
-    recorded.save(inputs)
+    if not store.has_weights(TRAINED_MODEL):
+        recorded.save(inputs)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     elif earlier is not None:

@@ -25,6 +25,7 @@ from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
+from fedsim.runs.inputs import require_same_inputs
 from fedsim.runs.record import read_run_record, read_test_predictions
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
 from fedsim.runtime import partner_rows, predict
@@ -263,6 +264,16 @@ def test_a_partner_whose_table_has_changed_since_training_does_not_answer_and_th
             run_secondary(post, stay=True)
         with pytest.raises(AwayError, match="its table changed"):
             predicted.result()
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_another_release_uses_a_model_and_does_not_pass_for_the_one_that_trained_it(world, monkeypatch):
+    monkeypatch.setattr("fedsim.runs.inputs.VERSION", "9.9")
+    world.bring("notary")
+    world.bring("rentals")
+    assert world.predictor().predict(world.records[:1]).by == "fedsim"
+    with raises(StaleResultError, "inputs-changed"):
+        require_same_inputs(world.job, [world.files["rentals"]])
 
 
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
