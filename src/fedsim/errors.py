@@ -23,6 +23,21 @@ from difflib import get_close_matches
 from typing import Any
 
 
+def replace_unprintable(text: str, *, lines: bool = False) -> str:
+    """Return text that can neither control a terminal nor forge a line of a log or hide what it says.
+
+    Line breaks and unusual spaces become spaces; all else that is unprintable, such as escape sequences and marks that
+    reverse the direction of writing, becomes question marks. With ``lines``, line feeds stay.
+
+    >>> replace_unprintable("red\\x1b[31m\\nfake line")
+    'red?[31m fake line'
+    """
+    if text.isprintable():
+        return text
+    kept = "\n" if lines else ""
+    return "".join(char if char.isprintable() or char in kept else " " if char.isspace() else "?" for char in text)
+
+
 class FedSimError(Exception):
     """Anything that the caller can fix.
 
@@ -44,7 +59,7 @@ class FedSimError(Exception):
     """
 
     def __init__(self, message: str = "", *, code: str = "", **details: object) -> None:
-        super().__init__(message)
+        super().__init__(replace_unprintable(str(message)))  # it may name a column, or quote a peer or a file
         self.code = code
         self.details = details
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
-from fedsim.errors import AwayError, FedSimError, KeyServerError, StaleResultError
+from fedsim.errors import AwayError, FedSimError, KeyServerError, StaleResultError, replace_unprintable
 
 __all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "describe_failure", "exit_code_for", "main"]
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(ExitCode.STOPPED)
     except Exception as error:  # the outermost handler
         if DEBUG in words:
-            traceback.print_exception(error)
+            print(replace_unprintable("".join(traceback.format_exception(error)), lines=True), file=sys.stderr, end="")
         message, code = describe_failure(error)
         logger = logging.getLogger("fedsim")
         if any(getattr(handler.formatter, "writes_json", False) for handler in logger.handlers):

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsim import config
-from fedsim.cli.options import OutputMode, print_json, print_nothing, prompt_user
+from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, resolve_columns
 from fedsim.config.policy import (
@@ -31,11 +31,11 @@ from fedsim.config.policy import (
     stored_audit,
 )
 from fedsim.config.toml_file import shorten
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol import certificates
-from fedsim.protocol.messages import Party, Role, replace_unprintable
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import RENEWAL_DAYS
 from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
@@ -273,26 +273,24 @@ def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
     """Show the job, ask its owner, print the decision and return whether the job is approved."""
     if mode.quiet and not yes:
         raise SettingError("--quiet cannot ask for approval; add --yes or omit --quiet", code="quiet-without-yes")
-    echo = partial(typer.echo, err=mode.json)  # with --json, standard output is for the object alone
+    tell = partial(echo, err=mode.json)  # with --json, standard output is for the object alone
 
     def ask() -> bool:
         answer = prompt_user(lambda: typer.confirm("Approve?", default=False, err=mode.json))
         if answer is None:
-            echo("no answer; use --yes to approve without being asked")
+            tell("no answer; use --yes to approve without being asked")
         return bool(answer)
 
-    say = print_nothing if mode.quiet or (mode.json and yes) else echo
+    say = print_nothing if mode.quiet or (mode.json and yes) else tell
     decision = approve_job(job, party, ask=(lambda: True) if yes else ask, say=say)
     if mode.json:
         print_json(asdict(decision))
     if not decision.approved:
-        echo("not approved; only a line in the audit log was written")
+        tell("not approved; only a line in the audit log was written")
     return decision.approved
 
 
-def approve_job(
-    job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = typer.echo
-) -> ApprovalDecision:
+def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = echo) -> ApprovalDecision:
     """Show the job, check it against the party's policy, ask, and record the answer."""
     job, party_file = config.read_job(job_path), config.read_party_file(party_path)
     header: Sequence[str] | None = None

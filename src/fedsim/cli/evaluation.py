@@ -16,8 +16,9 @@ from rich.text import Text
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
-from fedsim.cli.options import OutputMode, parse_names
+from fedsim.cli.options import OutputMode, echo, parse_names
 from fedsim.cli.output import (
+    as_text,
     print_lines,
     print_renderable,
     print_table,
@@ -103,7 +104,7 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     for advice in report.advice:
         found = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})" if advice.setting else ""
         text = (found if advice.reached else f"not even {found}") if found else f"no setting found; {advice.cost}"
-        typer.echo(_wrap_item(f"{advice.attack}: {text}"))
+        echo(_wrap_item(f"{advice.attack}: {text}"))
     print_lines(["not attacked:"] if report.skipped else [])
     print_lines(_wrap_item(f"{skipped.who.value}: {skipped.what} - {skipped.why}") for skipped in report.skipped)
     typer.echo(f"Wrote {out}.html and {out}.json")
@@ -125,7 +126,7 @@ def findings_table(report: AuditReport) -> Table:
             table.add_row(Text(f"by the {adversary.value}{links}", style="bold"))
             for row in rows:
                 if row.about == about:
-                    table.add_row(*map(Text, _attack_cells(row, report.limit)), style=row_style(row, report.limit))
+                    table.add_row(*map(as_text, _attack_cells(row, report.limit)), style=row_style(row, report.limit))
     return table
 
 
@@ -401,7 +402,7 @@ def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path |
     metric, label = next(iter(ranked[0].validation)), ranked[0].label
     rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric} of {label}", "setting"), rows)
-    typer.echo(f"test {metric} of {label} with the best settings: {format_number(ranked[0].test[metric])}\n")
+    echo(f"test {metric} of {label} with the best settings: {format_number(ranked[0].test[metric])}\n")
     print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])
     print_lines(wrap_text("warning: ", warning) for warning in _tuning_warnings(ranked))
     if written:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, replace_unprintable
 
 WANTED_NUMBERS = {int: "a whole number", float: "a number"}
 
@@ -112,9 +112,14 @@ class OutputMode:
             print_text()
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print lines of text that may name columns, files or peers; none of them can control the terminal."""
+    typer.echo(replace_unprintable(text, lines=True), err=err)
+
+
 def print_json(value: object) -> None:
     """Print one JSON value on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(json.dumps(value))
 
 
 def print_nothing(line: str = "") -> None:

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.cli.options import print_nothing, terminal_width
-from fedsim.protocol.messages import replace_unprintable
+from fedsim.cli.options import echo, print_nothing, terminal_width
+from fedsim.errors import replace_unprintable
 from fedsim.report.formatting import format_duration
 from fedsim.storage.files import atomic_write
 
@@ -31,12 +31,14 @@ def write_json(path: Path, value: object) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines, one by one."""
     for line in lines:
-        typer.echo(line)
+        echo(line)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table under its column titles."""
-    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(as_text(title))
     for row in rows:
         table.add_row(*map(as_text, row))
     print_renderable(table)
@@ -70,7 +72,8 @@ def print_renderable(renderable: RenderableType) -> None:
         console = Console(highlight=False, width=100_000)
     with console.capture() as captured:
         console.print(renderable)
-    print_lines(line.rstrip() for line in captured.get().splitlines())
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())  # with the escape sequences of rich; cells are cleaned by as_text
 
 
 def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
@@ -80,7 +83,12 @@ def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
     """
     width, indent = terminal_width(), " " * (len(start) + hanging)
     lines = textwrap.wrap(
-        text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        replace_unprintable(text),
+        width,
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return "\n".join(lines) or start
 
@@ -90,7 +98,7 @@ def progress_printer(*, silent: bool) -> Callable[[str], None]:
     if silent:
         return print_nothing
     wrapped = sys.stderr.isatty()  # logs have a line for every message
-    return lambda line: typer.echo(wrap_text("  ", line, hanging=2) if wrapped else f"  {line}", err=True)
+    return lambda line: echo(wrap_text("  ", line, hanging=2) if wrapped else f"  {line}", err=True)
 
 
 @contextmanager

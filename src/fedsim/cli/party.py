@@ -21,7 +21,7 @@ from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_table
 from fedsim.config import read_job, read_party_file
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.tls import RENEWAL_DAYS
@@ -242,6 +242,16 @@ def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter
             print_ledger(entries, time.perf_counter() - traffic.started)
 
 
+class _LineFormatter(logging.Formatter):
+    """Writes one line per record, whatever a peer or a column is called; a traceback follows on its own lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the library
+        return replace_unprintable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return replace_unprintable(super().formatException(ei), lines=True)
+
+
 def set_up_logging(
     name: str, mode: OutputMode, threads: Collection[str] = (), *, job: str = "", logs: str = "text"
 ) -> None:
@@ -257,7 +267,7 @@ def set_up_logging(
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(name_party)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(party)s: %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_LineFormatter("%(asctime)s %(party)s: %(message)s", "%H:%M:%S"))
     if logs == "json":
         from fedsim.runtime.telemetry import JsonLogFormatter
 

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import typer
 
-from fedsim.cli.options import OutputMode, print_json
+from fedsim.cli.options import OutputMode, echo, print_json
 from fedsim.cli.output import print_lines, print_table, wrap_text
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
-from fedsim.errors import FileError, InputError, SettingError
+from fedsim.errors import FileError, InputError, SettingError, replace_unprintable
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
-from fedsim.protocol.messages import Farewell, Role, replace_unprintable
+from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
@@ -69,7 +69,7 @@ def run_runs(folder: Path, mode: OutputMode) -> None:
         for key, values in differing.items():
             texts = [json.dumps(value, ensure_ascii=False) for value in values]
             short = (text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…" for text in texts)
-            typer.echo(f"differs: {key} = {', '.join(short)}")
+            echo(f"differs: {key} = {', '.join(short)}")
 
     mode.show({"runs": [asdict(run) for run in runs], "differing": differing}, print_text)
 
@@ -149,7 +149,7 @@ def run_report(
         if register is not None:
             value["registered"] = onnx_export.register_model(network, register)
             lines.append(f"Registered {value['registered']} as '{register}'")
-    mode.show({"report": str(page), "card": card, **value}, lambda: typer.echo("\n".join(lines)))
+    mode.show({"report": str(page), "card": card, **value}, lambda: print_lines(lines))
 
 
 def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authority: Path | None = None) -> None:

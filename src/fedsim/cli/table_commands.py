@@ -15,7 +15,7 @@ import typer
 
 from fedsim.cli import options as opt
 from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, replace_unprintable
 from fedsim.registry import METRICS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def init(
     from fedsim.cli.init import InitRequest, ambiguous_option_error, init_coordinator, parse_format, run_init
     from fedsim.wizard.file_templates import secondary_keys
 
-    say = opt.print_nothing if quiet or as_json else typer.echo
+    say = opt.print_nothing if quiet or as_json else opt.echo
     if coordinator and (primary or secondary):
         message = "--coordinator is for the party without a table; omit --primary and --secondary"
         raise SettingError(message, code="coordinator-with-table")
@@ -146,7 +146,7 @@ def init(
         date_format=parse_format("--date-format", date_format) if date_format else None,
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
-        explain=partial(typer.echo, err=True) if sys.stdin.isatty() and not yes else None,
+        explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
     )
     summary = run_init(request, out, force=force, say=say)
     if as_json:
@@ -154,7 +154,9 @@ def init(
 
 
 def _prompt_for_text(question: str, proposal: str) -> str:
-    answer: str | None = opt.prompt_user(lambda: typer.prompt(question, default=proposal or None, err=True))
+    answer: str | None = opt.prompt_user(
+        lambda: typer.prompt(replace_unprintable(question), default=proposal or None, err=True)
+    )
     if answer is None:
         raise SettingError("no answer; use --yes to accept the proposals, or answer with options", code="no-answer")
     return answer.strip()

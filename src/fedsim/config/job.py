@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -47,6 +47,19 @@ RELAY_SCHEME = "relay://"
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
 _HOST = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"({_HOST}):([0-9]{{1,5}})")
+
+
+def _texts(settings: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the texts in nested settings, names of settings included, each with its place."""
+    if isinstance(settings, str):
+        yield path, settings
+    elif isinstance(settings, Mapping):
+        for name, inner in settings.items():
+            yield path, str(name)
+            yield from _texts(inner, (*path, str(name)))
+    elif isinstance(settings, list | tuple):
+        for inner in settings:
+            yield from _texts(inner, path)
 
 
 def check_listen_address(text: str) -> str:
@@ -498,6 +511,17 @@ class Job(ConfigFile):
         AfterValidator(_sort_by_name),
     ]
     """The parties whose records are the partners, by name, and how each is linked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_text(cls, settings: Any) -> Any:
+        """Refuse text that shows something else than it says: an owner who approves a job reads it in a terminal."""
+        for path, text in _texts(settings):
+            if not text.isprintable():
+                fault = f"'{text[:60]}' has a line break or a character that cannot be printed"
+                hint = "write a column as FedSim shows it, with a space or a question mark in its place"
+                raise RuleError(f"{fault}; {hint}", *path, code="unprintable-text")
+        return settings
 
     @model_validator(mode="before")
     @classmethod

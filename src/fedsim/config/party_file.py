@@ -24,10 +24,10 @@ from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_list
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import have_same_name, missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.errors import FileError, InputError, SettingError, nearest_word
+from fedsim.errors import FileError, InputError, SettingError, nearest_word, replace_unprintable
 from fedsim.linkage.encoding.schema import HARDENINGS
 from fedsim.protocol.certificates import certificate_pem, read_certificates
-from fedsim.protocol.messages import Party, Role, replace_unprintable
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.registry import ENGINES, SPLITS

@@ -229,8 +229,9 @@ def to_toml(value: Any, *, date: bool = False) -> str:
         return f"{{ {entries} }}" if value else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(to_toml(inner) for inner in value)}]"
-    # JSON and TOML write text, numbers and booleans alike, except for one character that TOML requires to be escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON and TOML write text, numbers and booleans alike; TOML escapes all characters alike, however large.
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
 # Encodings, combinations and hardening steps, which are dataclasses

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
 from fedsim.config.removed import removal_reason
-from fedsim.errors import FileError, SettingError, nearest_word
-from fedsim.protocol.messages import replace_unprintable
+from fedsim.errors import FileError, SettingError, nearest_word, replace_unprintable
 from fedsim.registry import Registry
 
 MAX_FILE_BYTES = 256 * 1024
@@ -199,7 +198,7 @@ def shorten(text: str, longest: int = 60) -> str:
     """Return text on one line and cut to a maximal length, for messages.
 
     >>> shorten("two\\nlines")
-    'two?lines'
+    'two lines'
     """
     plain = replace_unprintable(text)
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
-from fedsim.errors import InputError, SettingError, nearest_word
+from fedsim.errors import InputError, SettingError, nearest_word, replace_unprintable
 from fedsim.storage.key_source import SecretSource
 
 if TYPE_CHECKING:
@@ -96,9 +96,10 @@ class SqlTable:
         from fedsim.data.sql_drivers import open_database  # noqa: PLC0415 - polars is heavy; config files only name tables
 
         with open_database(self) as database:
-            header = database.header()
-            wanted = [header[place] for place in column_positions(self, header, columns)]
-            frame = database.rows(wanted)
+            stored = database.header()
+            header = list(map(replace_unprintable, stored))
+            wanted = [stored[place] for place in column_positions(self, header, columns)]
+            frame = database.rows(wanted).rename(replace_unprintable)
         if frame.is_empty():
             raise InputError(f"{self} has columns but no rows; at least one record is needed", code="no-records")
         return frame

@@ -19,7 +19,7 @@ import polars as pl
 from fedsim.cells import is_missing, rewrite_cells, to_series
 from fedsim.data.column_names import column_positions
 from fedsim.data.sql import SqlTable, TableSource, parse_source
-from fedsim.errors import FileError, InputError, SettingError
+from fedsim.errors import FileError, InputError, SettingError, replace_unprintable
 from fedsim.storage.files import check_readable, read_bytes
 from fedsim.storage.tensor_file import arrays_digest
 
@@ -218,12 +218,13 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
     if size < 12 or end != PARQUET_MAGIC:
         raise FileError(f"{path} is truncated; copy or write it again", code="damaged-file")
     try:
-        header = list(pl.read_parquet_schema(path))
-        _check_columns(path, len(header))
-        wanted = [header[place] for place in column_positions(path, header, columns)]
+        stored = list(pl.read_parquet_schema(path))
+        _check_columns(path, len(stored))
+        header = list(map(replace_unprintable, stored))
+        wanted = [stored[place] for place in column_positions(path, header, columns)]
         n_rows = pl.scan_parquet(path).select(pl.len()).collect().item()  # from the footer
         _check_expansion(path, n_rows * len(wanted) * CELL_BYTES)
-        frame = pl.read_parquet(path, columns=wanted).select(wanted)
+        frame = pl.read_parquet(path, columns=wanted).select(wanted).rename(replace_unprintable)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         # From None: the reader's own message may quote cells, and a traceback would show it.
         message = f"{path} is damaged and cannot be read as Parquet; write it again"
@@ -266,7 +267,7 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
         raise FileError(f"{path}: {fault}", code="short-row", row=row, count=count)
     if frame.is_empty():
         raise InputError(f"{path} has a header but no rows; at least one record is needed", code="no-records")
-    return frame[:, places]
+    return frame[:, places].rename(replace_unprintable)
 
 
 def _read_content(path: Path) -> bytes:
@@ -307,7 +308,7 @@ def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
     text = start.decode("utf-8-sig", errors="replace")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        header = next(line for line in lines if line)
+        header = [replace_unprintable(name) for name in next(line for line in lines if line)]
     except (csv.Error, StopIteration) as error:
         raise FileError(f"{path}: the header line cannot be read; check its quotes", code="bad-header") from error
     _check_columns(path, len(header))

@@ -287,9 +287,8 @@ def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, sec
         if near is not None and float(near) < MIN_NEAR_SHARE:  # type: ignore[arg-type]
             what = f"only {100 * float(near):.0f} % of the primary's '{ours.name}' are near the values of {pair.party}"  # type: ignore[arg-type]
             fix = "if an earlier step of a pipeline changed them, pass the original columns as identifiers="
-            warnings.warn(
-                f"{what}, so the links are probably meaningless; check the units, or, {fix}", UserWarning, stacklevel=4
-            )
+            message = f"{what}, so the links are probably meaningless; check the units, or, {fix}"
+            warnings.warn(errors.replace_unprintable(message), UserWarning, stacklevel=4)
 
 
 def _method_neighbours(links: Links, config: training.Config) -> Neighbours:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from fedsim.data.column_names import have_same_name
 from fedsim.data.profile import guess_metrics
 from fedsim.data.table_reader import to_polars
-from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
+from fedsim.errors import FedSimError, InputError, SettingError, nearest_word, replace_unprintable
 from fedsim.linkage import Metric, get_metric
 from fedsim.linkage.metrics import combine_metrics
 from fedsim.registry import METHODS
@@ -307,7 +307,8 @@ def warn_of_dropped_label(before: Sequence[pl.DataFrame], after: Sequence[pl.Dat
         for name in whole.columns:
             if name not in rest.columns:
                 what = f"column '{name}' of {secondary_name(place)} has the name of the label, which it may give away"
-                warnings.warn(f"{what}, so it is not a feature; rename it if it is meant", UserWarning, stacklevel=3)
+                message = f"{what}, so it is not a feature; rename it if it is meant"
+                warnings.warn(replace_unprintable(message), UserWarning, stacklevel=3)
 
 
 def secondary_name(place: int) -> str:

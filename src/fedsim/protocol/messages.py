@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from numpy.typing import NDArray
 
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, replace_unprintable
 from fedsim.registry import WIRE_FORMATS
 
 PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -57,14 +57,9 @@ def safe_peer_text(text: str) -> str:
     """Return text from a peer as one printable line, safe for logs, terminals and other peers.
 
     >>> safe_peer_text("disk full\\x1b[2J\\n")
-    'disk full?[2J?'
+    'disk full?[2J '
     """
     return replace_unprintable(text[:MAX_PEER_TEXT])
-
-
-def replace_unprintable(text: str) -> str:
-    """Replace every unprintable character, including terminal control sequences, by a question mark."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 PROTOCOL = 3  # increase whenever a message changes

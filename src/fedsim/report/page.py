@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from fedsim.errors import replace_unprintable
 from fedsim.storage.files import atomic_write
 
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -74,7 +75,8 @@ class FigureGroup:
         style = Markup(_read_own("page.css").replace(":root", "&"))  # noqa: S704 - our own file, without user data
         maps = any("data-frame" in figure.picture for figure in self.figures)
         script = Markup(_read_own("maps.js") if maps else "")  # noqa: S704
-        return _templates().get_template("notebook.html").render(figures=self.figures, style=style, script=script)
+        page = _templates().get_template("notebook.html").render(figures=self.figures, style=style, script=script)
+        return replace_unprintable(page, lines=True)
 
     def save(self, path: Path | str) -> None:
         """Write the charts as a self-contained HTML page.
@@ -96,7 +98,7 @@ def render_template(template: str, **content: Any) -> str:
     script = _read_own("tips.js") + _read_own("maps.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
-    return _templates().get_template(template).render(**content)
+    return replace_unprintable(_templates().get_template(template).render(**content), lines=True)
 
 
 def _read_own(name: str) -> str:

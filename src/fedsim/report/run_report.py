@@ -18,10 +18,9 @@ from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file, policy
 from fedsim.config.job import CutTerms, Job, coordinate_columns
 from fedsim.data.features import DISPLACEMENT
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, replace_unprintable
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
-from fedsim.protocol.messages import replace_unprintable
 from fedsim.registry import METHODS
 from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
@@ -76,7 +75,7 @@ def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile
     maps = () if mapped is None else location_map_figures(run, mapped)
     names = {} if named is None else example_identifiers(run, named)
     write_page(run_page(run, maps, names), folder / REPORT_FILE)
-    write_page(json.dumps(model_card(run), indent=1, ensure_ascii=False) + "\n", folder / CARD_JSON_FILE)
+    write_page(json.dumps(model_card(run), indent=1) + "\n", folder / CARD_JSON_FILE)
     write_page("\n".join(model_card_lines(run)) + "\n", folder / CARD_MARKDOWN_FILE)
     return folder / REPORT_FILE
 
@@ -700,7 +699,7 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("</script>|a_b\x1b[2J")
     '\\</script\\>\\|a\\_b?\\[2J'
     """
-    return _SPECIAL.sub(r"\\\1", replace_unprintable(text.replace("\n", " ")))
+    return _SPECIAL.sub(r"\\\1", replace_unprintable(text))
 
 
 def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

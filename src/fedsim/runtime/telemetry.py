@@ -25,7 +25,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.errors import FedSimError, SettingError
+from fedsim.errors import FedSimError, SettingError, replace_unprintable
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol.messages import Phase, Role
 from fedsim.protocol.tls import is_loopback, split_address
@@ -525,7 +525,7 @@ class JsonLogFormatter(logging.Formatter):
             "message": record.getMessage(),
             **log_facts(record),
         }
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, default=str)
 
 
 class _TelemetryHandler(logging.Handler):
@@ -553,7 +553,7 @@ class _TelemetryHandler(logging.Handler):
             severity_text=record.levelname,
             # Levels of Python are multiples of 10 from DEBUG, those of OpenTelemetry of 4 from 5.
             severity_number=severity(min(21, max(1, record.levelno // 10 * 4 + 1))),
-            body=record.getMessage(),
+            body=replace_unprintable(record.getMessage()),
             attributes=attributes,
         )
 

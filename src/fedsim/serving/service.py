@@ -21,9 +21,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedsim.errors import AwayError, FedSimError, InputError, PeerError
+from fedsim.errors import AwayError, FedSimError, InputError, PeerError, replace_unprintable
 from fedsim.protocol.connection_guard import ConnectionGuard
-from fedsim.protocol.messages import replace_unprintable
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.runtime.telemetry import PartyTelemetry
