@@ -490,9 +490,9 @@ def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     caplog.set_level(logging.INFO, "fedsim.parties")
     here = session_of(CITY, RENTALS)
     read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 5000, False), 2))
-    assert caplog.messages[0] == f"{RENTALS}: a?[2Jb?c"
+    assert caplog.messages[0] == f"{RENTALS}: a?[2Jb c"
     assert here.connection.stop_signal.failure.origin == str(RENTALS)
-    assert here.connection.stop_signal.failure.reason == "it reports that x? stopped: " + "?y" * 1000
+    assert here.connection.stop_signal.failure.reason == "it reports that x  stopped: " + "?y" * 1000
 
 
 def test_the_last_words_go_out_before_the_end():
