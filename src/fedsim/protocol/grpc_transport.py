@@ -114,6 +114,7 @@ class GrpcListener:
     def __init__(self, address: str, answer: StreamHandler, credentials: Credentials | None, most_bytes: int) -> None:
         self._answer, self._credentials, self._most_bytes = answer, credentials, most_bytes
         self._open: dict[Party | None, int] = {}
+        self._revoked: set[Party] = set()  # callers whose refusal was logged
         self._lock = threading.Lock()
         handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
         relay, self.address = RelayAddress.parse(address), address
@@ -171,7 +172,9 @@ class GrpcListener:
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
                 raise
             if refused:
-                log.warning("refused %s: its certificate was revoked", caller)
+                if caller not in self._revoked:  # it may dial again and again
+                    log.warning("refused %s: its certificate was revoked", caller)
+                self._revoked.add(caller)
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate was revoked")
         with self._lock:
             count = self._open.get(caller, 0) + 1

@@ -291,6 +291,7 @@ class SessionConnector:
         try:
             ledger.count(hello, state.party, self.peer, _send_message(stream, hello))
             answer, size = _receive_first(stream, Message)
+            _check_received(session, answer)
         except (ConnectionLost, WireError) as error:
             stream.close()
             return Rejection(str(error), passing=isinstance(error, ConnectionLost) and not error.lasting)
@@ -347,6 +348,14 @@ def _receive_first(stream: FrameStream, kind: type[First]) -> tuple[First, int]:
         raise WireError(f"the first message is '{message.kind}' instead of a Hello", code="no-hello")
     GENERAL_BOUNDS.check(message)
     return message, len(frame)
+
+
+def _check_received(session: Session | None, answer: Message) -> None:
+    """Raise ``WireError`` if a Welcome claims more received frames than were sent; to a new session, none were."""
+    if isinstance(answer, Welcome) and session is not None and answer.session == session.ident.hex():
+        session.check_received(answer.received)
+    elif isinstance(answer, Welcome) and answer.received:
+        raise WireError(f"a new session has {answer.received} received frames; it must have 0", code="bad-sequence")
 
 
 def _parse_json(text: str) -> object:

@@ -347,10 +347,12 @@ class ReconnectingPeer:
     def ask(self, request: Callable[[Session], AnswerT]) -> AnswerT:
         """Repeat a request until it is answered; asking twice must be harmless."""
         while True:
+            session = self.session()
             try:
-                return request(self.session())
+                return request(session)
             except PeerRestarted as restarted:
-                log.info("%s; repeating the request", restarted)
+                text = "%s; repeating the request"
+                session.connection.log_peer_event("restarted", restarted.peer, logging.INFO, text, restarted)
 
 
 def software_versions() -> dict[str, str]:

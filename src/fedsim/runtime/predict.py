@@ -255,7 +255,8 @@ class Predictor:
                         )
                 return replace(found, matches=matches, away=away, reason=reason)
             except PeerRestarted as restarted:
-                log.info("%s; repeating the request", restarted)
+                connection, text = self.context.connection, "%s; repeating the request"
+                connection.log_peer_event("restarted", restarted.peer, logging.INFO, text, restarted)
 
     def _wait_for_secondaries(self) -> tuple[str, ...]:
         """Wait for secondaries that disconnected just now, but not again for those that have long been gone.

@@ -301,8 +301,9 @@ def _fit_plan(
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
 
     def report_restart(restarted: PeerRestarted) -> None:
-        log.warning("%s; resuming from the last common checkpoint", restarted)
-        context.connection.record_peer_event("restarted", restarted.peer, {"peer": str(restarted.peer)})
+        connection, peer, text = context.connection, restarted.peer, "%s; resuming from the last common checkpoint"
+        connection.log_peer_event("resumed", peer, logging.WARNING, text, restarted)
+        connection.record_peer_event("restarted", peer, {"peer": str(peer)})
 
     plan = FitPlan(
         config,

@@ -126,6 +126,21 @@ def test_a_file_may_hold_the_lists_of_an_old_and_a_new_authority(tmp_path):
         credentials(tmp_path, RENTALS, revocations=tmp_path / "both.pem")
 
 
+def test_a_revoked_party_that_dials_again_and_again_does_not_fill_the_log(tmp_path, caplog):
+    signed(tmp_path, RENTALS), signed(tmp_path, CITY)
+    rentals = GrpcTransport(credentials(tmp_path, RENTALS))  # it ignores the list
+    listed = certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
+    city = GrpcTransport(credentials(tmp_path, CITY, revocations=listed))
+    door = city.listen("127.0.0.1:0", lambda caller, stream: stream.close())
+    try:
+        for _ in range(4):
+            with pytest.raises(ConnectionLost):
+                rentals.dial(door.address, CITY).receive()
+        assert sum("revoked" in message for message in caplog.messages) == 1
+    finally:
+        door.close()
+
+
 def test_a_certificate_revoked_while_parties_run_opens_no_connection_either_way(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path, CITY)
     listed, heard = tmp_path / "authority" / "revoked.pem", []

@@ -46,6 +46,7 @@ def opened(answers, **changes):
 NONSENSE = {
     "a session that is no number": encode(Envelope(Welcome("zz", 0, "", 0.0))),
     "no session": encode(Envelope(Welcome("", 0, "", 0.0))),
+    "more received than was sent": encode(Envelope(Welcome("00" * 16, 7, "", 0.0))),
     "another message": encode(Envelope(Ready(1, 1))),
     "a hello": encode(Envelope(hello_of(CITY))),
     "garbage": b"HTTP/1.1 400 Bad Request",
@@ -203,6 +204,16 @@ def test_a_conversation_that_ended_is_not_dialled_again(network):
     there.close()
     assert len(network.lines) == 1
     assert there.is_over
+
+
+def test_a_receiver_that_claims_more_than_was_sent_ends_the_conversation(network):
+    door, _, there = joined_parties(network)
+    door.close()
+    network.listen("door", lambda _, line: line.send(encode(Envelope(Welcome(there.ident.hex(), 9, "{}", 0.0)))))
+    network.cut()
+    with raises(PeerError, "connection-rejected"):
+        there.receive()
+    until(lambda: network.lines[-1].closed)
 
 
 def test_a_line_that_is_let_in_after_the_end_is_let_go(network):
