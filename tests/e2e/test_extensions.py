@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
 
+import numpy as np
 import pytest
+import torch
 
 from e2e.party_threads import run_in_threads
 from fedsim.config.schema import load_schema
@@ -16,13 +18,15 @@ from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.metrics import Hamming
 from fedsim.preflight.check import check_job
 from fedsim.preflight.estimate import NetworkLink
+from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.grpc_transport import GrpcTransport
-from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, TRANSPORTS
+from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, SPLITS, TRANSPORTS, WIRE_FORMATS
 from fedsim.runtime.party_context import open_transport
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.methods import AvgSim
 from fedsim.splitnn.secondary_model import PAPER, Preset
 from fedsim.training.config import paper_preset
+from fedsim.types import Split
 from fedsim_lab.faults.local_job import RENTALS, create_local_job
 
 
@@ -45,6 +49,15 @@ class MeanOfPartners(AvgSim):
     """AvgSim as somebody else's class."""
 
 
+def draw_in_order(records, rng):
+    """Split by the order of the table."""
+    rows = np.arange(records.n_records)
+    return Split(*np.split(rows, [7 * len(rows) // 10, 8 * len(rows) // 10]))
+
+
+EIGHTHS = WireFormat("int16", lambda x: (8 * x).round().clamp(-9999, 9999).to(torch.int16), lambda x: x.float() / 8)
+
+
 class CountingTransport(GrpcTransport):
     """gRPC that counts how often it dials."""
 
@@ -63,6 +76,9 @@ def extensions():
         stack.enter_context(METHODS.temporarily("mean", MeanOfPartners, summary="The mean over the partners."))
         small = Preset(PAPER.local, PAPER.optimiser, paper_preset)
         stack.enter_context(PRESETS.temporarily("small", small, summary="The paper's sizes."))
+        stack.enter_context(SPLITS.temporarily("in-order", draw_in_order, summary="As in the table."))
+        sizes = {"dtype": EIGHTHS.dtype, "value_bytes": 2, "row_bytes": 0}
+        stack.enter_context(WIRE_FORMATS.temporarily("eighths", EIGHTHS, summary="Multiples of an eighth.", **sizes))
         stack.enter_context(TRANSPORTS.temporarily("counting", CountingTransport, summary="gRPC, counted."))
         yield
 
@@ -73,8 +89,8 @@ def lay_out_extended(folder):
         for column, low, high in (("lat", 0.9, 1.8), ("lon", 103.3, 104.4))
     ]
     terms = {"tau": None, "sigma": 0.4, "metric": "mismatch", "schema": {"version": 1, "fields": fields}}
-    training = {"method": "mean", "preset": "small", "epochs": 2}
-    return create_local_job(folder, training=training, secondaries={RENTALS: terms})
+    training = {"method": "mean", "preset": "small", "epochs": 2, "wire": "eighths"}
+    return create_local_job(folder, training=training, task={"split": "in-order"}, secondaries={RENTALS: terms})
 
 
 @pytest.mark.usefixtures("extensions")
@@ -98,7 +114,7 @@ def test_choices_from_outside_pass_the_preflight_and_are_in_the_schema(tmp_path)
     )
     assert report.passed, [finding for section in report.sections for finding in section.findings]
     schema = str(load_schema("job"))
-    assert all(f"'{name}'" in schema for name in ("coarse", "mismatch", "mean", "small"))
+    assert all(f"'{name}'" in schema for name in ("coarse", "mismatch", "mean", "small", "in-order", "eighths"))
 
 
 def test_choices_that_nobody_registered_are_refused(tmp_path):
