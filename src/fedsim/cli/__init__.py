@@ -1,6 +1,7 @@
 """The command ``fedsim``; nothing heavy is imported before a command runs, so that help appears at once."""
 
 import logging
+import shlex
 import signal
 import sys
 import traceback
@@ -13,6 +14,7 @@ from fedsim.errors import AwayError, FedSimError, KeyServerError, StaleResultErr
 __all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "describe_failure", "exit_code_for", "main"]
 
 DEBUG = "--debug"
+RESUMABLE = ("train", "party", "compare", "tune")  # commands that continue where they were stopped
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -61,8 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # --debug is accepted before and after the name of the command.
         app(args=[word for word in words if word != DEBUG], prog_name="fedsim")
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.STOPPED)
+    except (KeyboardInterrupt, SystemExit) as ended:  # Typer exits by itself, after Ctrl-C as well
+        code = ExitCode.STOPPED if isinstance(ended, KeyboardInterrupt) else ended.code
+        if code == ExitCode.STOPPED:
+            _print_continuation(words)
+        sys.exit(code)
     except Exception as error:  # the outermost handler
         if DEBUG in words:
             print(replace_unprintable("".join(traceback.format_exception(error)), lines=True), file=sys.stderr, end="")
@@ -73,6 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
+
+
+def _print_continuation(words: Sequence[str]) -> None:
+    named = next((word for word in words if not word.startswith("-")), "")
+    if named in RESUMABLE and not {"--quiet", "-q"} & set(words):
+        print(
+            f"stopped; to continue: fedsim {shlex.join(word for word in words if word != '--again')}", file=sys.stderr
+        )
 
 
 def describe_failure(error: Exception) -> tuple[str, ExitCode]:

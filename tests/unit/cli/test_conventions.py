@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -117,6 +118,29 @@ def test_ctrl_c_ends_a_waiting_party_with_130(tmp_path):
         rest = party.stderr.read().decode()
     assert party.returncode == ExitCode.STOPPED
     assert "Traceback" not in rest
+
+
+LONG = {
+    "train": ["train", "job.toml", "notary.toml", "city.toml", "rentals.toml", "--again"],
+    "party": ["party", "job.toml", "notary.toml"],
+    "compare": ["compare", "job.toml", "city.toml", "rentals.toml", "--out", "my results"],
+    "tune": ["tune", "job.toml", "city.toml", "rentals.toml"],
+}
+
+
+@pytest.mark.parametrize("words", LONG.values(), ids=LONG)
+def test_ctrl_c_says_in_one_line_how_to_continue(tmp_path, words):
+    fill(tmp_path)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job ignores it
+    with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, **pipes) as running:
+        said = running.stdout.readline()  # it has begun
+        running.send_signal(signal.SIGINT)
+        said += running.stdout.read()
+    assert running.returncode == ExitCode.STOPPED
+    assert "Traceback" not in said
+    command = shlex.join(word for word in words if word != "--again")
+    assert [line for line in said.splitlines() if "continue" in line] == [f"stopped; to continue: fedsim {command}"]
 
 
 def test_the_primary_cannot_stay_after_training(tmp_path):
