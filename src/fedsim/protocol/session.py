@@ -444,7 +444,8 @@ class Session:
                 self.connection.ledger.count(message, self.peer, party, len(frame), self.phase)
                 self._deliver(envelope, len(frame))
                 self._silent_frames, self._silent_bytes = self._silent_frames + 1, self._silent_bytes + len(frame)
-                if self._silent_bytes >= ACKNOWLEDGE_BYTES or self._silent_frames >= ACKNOWLEDGE_FRAMES:
+                due = self._silent_bytes >= ACKNOWLEDGE_BYTES or self._silent_frames >= ACKNOWLEDGE_FRAMES
+                if due and len(self._outbox) < 2 * MAX_OUTBOX_FRAMES:  # else the peer acknowledges nothing itself
                     self._queue(m.Notice(""))  # acknowledges, so that the peer can go on
             self._changed.notify_all()
 

@@ -264,8 +264,12 @@ def open_party_context(
 
 
 def _cut_width(job: Job) -> int | None:
-    from fedsim.runtime.secondary import secondary_model_spec  # noqa: PLC0415 - imports networks, and this module
+    """Return the width of what a secondary sends, unless that is one column per number and category."""
+    from fedsim.runtime.party_data import embedding_width  # noqa: PLC0415 - import networks, and this module
+    from fedsim.runtime.secondary import secondary_model_spec  # noqa: PLC0415
 
+    if job.protection.sealed:
+        return None if job.protection.embedding_name == "features" else embedding_width(job)
     return secondary_model_spec(job).width
 
 

@@ -465,6 +465,12 @@ def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | N
     return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
 
 
+def embedding_width(job: Job) -> int:
+    """Return the width of the embedding that secondaries send, unless it has one column per number and category."""
+    width: int = PRESETS[job.training.preset].local.cut
+    return width
+
+
 def embedded_rows(
     features: layers.Features,
     job: Job,
@@ -473,8 +479,8 @@ def embedded_rows(
     folder: Path | None = None,
 ) -> Tensor:
     """Return the embedding of every row that a secondary sends, with noise that is drawn once."""
-    width = PRESETS[job.training.preset].local.cut
-    rows = torch.from_numpy(embedding.embed(features, job.protection.embedding_name, width, source, folder))
+    kind, width = job.protection.embedding_name, embedding_width(job)
+    rows = torch.from_numpy(embedding.embed(features, kind, width, source, folder))
     if noise is None:
         return rows
     return noise.clip_and_add_noise(rows, np.arange(len(rows)), cut_layer.values_occasion("sealed rows", rows))

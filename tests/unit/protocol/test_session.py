@@ -278,6 +278,15 @@ def test_a_peer_that_reads_acknowledges_long_before_we_wait(monkeypatch):
         until(lambda: there.received == 500)
 
 
+def test_a_peer_that_acknowledges_nothing_is_not_thanked_for_ever(monkeypatch):
+    monkeypatch.setattr(session_module, "MAX_OUTBOX_FRAMES", 10)
+    monkeypatch.setattr(session_module, "ACKNOWLEDGE_FRAMES", 1)
+    here = session_of(CITY, RENTALS)
+    read_all(here, *(frame_of(Notice(""), n) for n in range(1, 100)))
+    assert here.received == 99
+    assert len(here._outbox) <= 20
+
+
 def test_unread_messages_are_bounded_by_their_number_too(monkeypatch):
     monkeypatch.setattr(session_module, "MAX_INBOX_FRAMES", 10)
     here = session_of(CITY, RENTALS)

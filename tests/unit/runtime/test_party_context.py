@@ -88,7 +88,12 @@ def test_a_job_that_is_not_approved_is_said_to_be_so(tmp_path):
 SEALED = {"[network]": '[protection]\ngradients = "none"\n\n[network]'}
 
 
-@pytest.mark.parametrize(("changes", "widths"), [({}, (32, 32)), (SEALED, (1, MAX_WIDTH))])
+BARE = {"[network]": '[protection]\ngradients = "none"\nembedding = "features"\n\n[network]'}
+
+
+@pytest.mark.parametrize(
+    ("changes", "widths"), [({}, (32, 32)), (SEALED, (128, 128)), (BARE, (1, MAX_WIDTH))], ids=["sent", "rows", "bare"]
+)
 def test_a_primary_accepts_the_width_of_the_network_of_its_job(tmp_path, changes, widths):
     lay_out(tmp_path, {"job": changes})
     job, files = read_all(tmp_path)

@@ -127,6 +127,7 @@ class RemoteSecondary:
         self.width, self.n_records = ready.width, ready.n_records
         self._rows: AnyArray = np.zeros(0, np.int32)  # of the last request
         self._sealed: AnyArray = transport.NO_BYTES
+        self._embedding_width: int | None = None
         self._request: tuple[int, int, int] | None = None  # step, number of rows, sequence number
 
     def use_partners(self, partners: m.Partners) -> None:
@@ -172,12 +173,13 @@ class RemoteSecondary:
         self.session.send(m.Gradients(step, values=cut_layer.pack_tensor(gradients, self.form)))
 
     def embed(self, rows: Integers32) -> Floats32:
-        """Return the embedding of these distinct rows, (U,) -> (U, W); its width is the secondary's choice."""
+        """Return the embedding of these distinct rows, (U,) -> (U, W); its width is that of the first answer."""
         reply = self.session.call(m.Embed(rows, self._sealed), m.Activations)
-        values = cut_layer.unpack_tensor(reply.values, self.form, (len(rows), None))
+        values = cut_layer.unpack_tensor(reply.values, self.form, (len(rows), self._embedding_width))
         if reply.step != m.OUTSIDE_TRAINING or values is None:
-            fault = f"an embedding that is not {len(rows)} rows of numbers up to {self.form.most:g}"
+            fault = f"an embedding that is not {len(rows)} equally wide rows of numbers up to {self.form.most:g}"
             raise PeerError(f"{self.session.peer} sent {fault}; it was not used", code="bad-embedding")
+        self._embedding_width = values.shape[1]
         return values.numpy()
 
     def keep_best(self) -> None:

@@ -80,6 +80,15 @@ def test_activations_of_another_shape_take_no_memory():
         party.infer(ROWS)
 
 
+@pytest.mark.parametrize("width", [1, 3])
+def test_an_embedding_keeps_its_width(width):
+    answers = (Activations(-1, values=GOOD.numpy()), Activations(-1, values=np.ones((3, width), np.float32)))
+    party, rows = secondary_that_says(*answers), ROWS.numpy().astype(np.int32)
+    assert party.embed(rows).tolist() == GOOD.tolist()
+    with raises(PeerError, "bad-embedding"):
+        party.embed(rows)
+
+
 def test_a_prediction_that_does_not_fit_is_refused_too():
     with raises(PeerError, "bad-activations"):
         secondary_that_says(Activations(5, values=GOOD.numpy())).infer(ROWS)
