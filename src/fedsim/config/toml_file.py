@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from fedsim.config.removed import removal_reason
 from fedsim.errors import FileError, SettingError, nearest_word, replace_unprintable
 from fedsim.registry import Registry
+from fedsim.storage.files import missing_file_hint
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_KEY_DEPTH = 32
@@ -163,7 +164,8 @@ def read_text_file(path: Path) -> str:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "invalid path"
-        raise FileError(f"cannot read {path}: {reason}; check the path", code="unreadable-file") from error
+        hint = missing_file_hint(path) if isinstance(error, FileNotFoundError) else "check the path"
+        raise FileError(f"cannot read {path}: {reason}; {hint}", code="unreadable-file") from error
     if len(content) > MAX_FILE_BYTES:
         message = f"{path} is larger than {MAX_FILE_BYTES // 1024} kB; a configuration file contains settings, not data"
         raise FileError(message, code="file-too-large", limit=MAX_FILE_BYTES)

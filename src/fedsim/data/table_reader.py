@@ -313,7 +313,9 @@ def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
         raise FileError(f"{path}: the header line cannot be read; check its quotes", code="bad-header") from error
     _check_columns(path, len(header))
     if any("\ufffd" in name for name in header):
-        raise FileError(f"{path}: the header is not UTF-8 text; save the file as UTF-8", code="not-utf8")
+        raise FileError(
+            f"{path}: the header is not UTF-8 text; save the file as UTF-8 (in Excel: CSV UTF-8)", code="not-utf8"
+        )
     return header
 
 
@@ -356,7 +358,7 @@ def find_csv_fault(content: bytes, separator: str) -> tuple[str, int, str]:
             if any(cell not in raw for cell in escaped):
                 return "stray-quote", row, f"row {row} {QUOTE_FAULT}"
     except UnicodeDecodeError:
-        return "not-utf8", row, f"row {row} is not UTF-8 text; save the file as UTF-8"
+        return "not-utf8", row, f"row {row} is not UTF-8 text; save the file as UTF-8 (in Excel: CSV UTF-8)"
     except csv.Error:
         return "stray-quote", row + 1, f"row {row + 1} {QUOTE_FAULT}"
     return "bad-csv", row, "it cannot be read as a table; look for quotes in the middle of a cell"

@@ -26,7 +26,7 @@ from fedsim.data.splits import (
     time_split,
 )
 from fedsim.data.table_reader import infer_numbers
-from fedsim.errors import FedSimError, nearest_word
+from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
 from fedsim.linkage.encoding.quality import measure_own_table
 from fedsim.preflight.estimate import CostEstimate
@@ -74,9 +74,7 @@ def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, l
     except FedSimError as error:
         finding = error_finding("data", error)
         if isinstance(source, Path) and not source.exists():
-            near = _nearest_file(source)
-            result = f"{_setting_location(own, ('data', 'file'))}{source} does not exist"
-            finding = failure("data", result, f"did you mean '{near}'?" if near else "check the path")
+            finding = error_finding("data", f"{_setting_location(own, ('data', 'file'))}{error}", code=error.code)
         if job is None or own.party not in job.parties:
             return None, [finding]
         needed = dict.fromkeys([*_own_identifiers(own, job), *([own.label.column] if own.label else [])])
@@ -196,16 +194,6 @@ def _setting_location(own: PartyFile, setting: SettingPath) -> str:
     except FedSimError:  # the file was removed in the meantime
         return ""
     return f"{own.path}, line {line}: {'.'.join(setting)}: " if line else ""
-
-
-def _nearest_file(path: Path) -> str:
-    """Return the file in the same folder whose name is nearest to a missing one's, with the same extension."""
-    try:
-        names = [other.name for other in path.parent.iterdir() if other.suffixes == path.suffixes]
-    except OSError:
-        return ""
-    stems = {name.partition(".")[0]: name for name in sorted(names)}
-    return stems.get(nearest_word(path.name.partition(".")[0], stems), "")
 
 
 # The cells of identifiers and label: of the type that encoding and task need, none missing, within the agreed range

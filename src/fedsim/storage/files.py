@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.storage.key_source import SecretReference, SecretSource
 
 
@@ -19,9 +19,20 @@ def check_readable(path: Path) -> None:
         if path.is_dir():
             raise FileError(f"{path} is a folder; name the file in it", code="is-a-folder")
         if not path.exists():
-            raise FileError(f"{path} does not exist; check the path", code="file-not-found")
+            raise FileError(f"{path} does not exist; {missing_file_hint(path)}", code="file-not-found")
         if not os.access(path, os.R_OK):
             raise FileError(f"{path} may not be read by this user; change its permissions", code="not-readable")
+
+
+def missing_file_hint(path: Path) -> str:
+    """Return a question for the file of the same extension whose name is nearest, or the advice to check the path."""
+    try:
+        names = {other.name.partition(".")[0]: other.name for other in sorted(path.parent.iterdir(), reverse=True)}
+    except OSError:
+        return "check the path"
+    names = {stem: name for stem, name in names.items() if Path(name).suffixes == path.suffixes}
+    near = names.get(nearest_word(path.name.partition(".")[0], names))
+    return f"did you mean '{near}'?" if near else "check the path"
 
 
 def check_private(path: SecretSource) -> None:
