@@ -26,7 +26,7 @@ FEDSIM = Path(sys.executable).with_name("fedsim")
 PARTIES = {"notary": "coordinator", "rentals": "secondary", "city": "primary"}
 FIXED_PORTS = ("7411", "7412")
 LAST_LINES = 4
-LONGEST = 120.0  # seconds until the parties are stopped
+LONGEST = 600.0  # seconds until the parties are stopped
 
 
 def main(arguments: list[str]) -> int:
