@@ -37,7 +37,9 @@ class OpenBao:
         """What its administrator does."""
         data = None if body is None else json.dumps(body).encode()
         connection = http.client.HTTPSConnection(
-            self.address.removeprefix("https://"), timeout=5, context=ssl.create_default_context(cafile=self.authority)
+            self.address.removeprefix("https://"),
+            timeout=300,
+            context=ssl.create_default_context(cafile=self.authority),
         )
         connection.request("POST" if data else "GET", f"/v1/{path}", data, {"X-Vault-Token": ROOT_TOKEN})
         content = connection.getresponse().read()

@@ -47,7 +47,7 @@ def put(place: Path, **changes: Any) -> None:
 
 
 def asked(board: BoardServer, path: str, host: str = "") -> tuple[int, bytes]:
-    line = HTTPConnection("127.0.0.1", board.server_port, timeout=5)
+    line = HTTPConnection("127.0.0.1", board.server_port, timeout=300)
     line.request("GET", path, headers={"Host": host or f"127.0.0.1:{board.server_port}"})
     answer = line.getresponse()
     return answer.status, answer.read()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedsim.errors import DeviceError
-from fedsim.protocol import session
+from fedsim.protocol import handshake
 from fedsim.runtime.run_local import _PartyThread, run_local
 from fedsim.training import Hook
 from job_fixtures import lay_out, read_all
@@ -33,7 +33,7 @@ def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog, monkeyp
     for thread in leftover:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in leftover)  # nobody waits for a party that has left
-    monkeypatch.setattr(session, "NOTICE_SECONDS", 0.0)  # whoever waits says so
+    monkeypatch.setattr(handshake, "WAIT_LOG_AFTER", -1.0)  # whoever waits says so
     with caplog.at_level("INFO"):
         again = run_local(job, list(files.values()))
     assert again.outcome == first.outcome
