@@ -71,12 +71,6 @@ def validate_positive(**settings: Any) -> None:
         validate_number(value, name, above=0)
 
 
-def validate_share(**settings: Any) -> None:
-    """Check that every setting is a number from zero to one."""
-    for name, value in settings.items():
-        validate_number(value, name, least=0, most=1)
-
-
 def validate_flag(value: Any, name: str) -> bool:
     """Return a setting that must be true or false."""
     if not isinstance(value, bool):

@@ -25,9 +25,7 @@ TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 SWEEPS = {
     "tau": (AttackKind.GREEDY, AttackKind.LIKELIHOOD),
     "blur": (AttackKind.LOCATION,),
-    "gradients": (AttackKind.GRADIENTS,),
     "features": (AttackKind.INVERSION,),
-    "activations": (AttackKind.INVERSION,),
 }
 EDGE_SHARE = 0.2
 
@@ -94,10 +92,8 @@ def _sweep_settings(
             linkage = setup.linkage(tau=None, sigma=None, blur=run.make_blur(setup, epsilon))
             points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
     else:
-        search = run.MitigationSearch(audited, settings)
-        clip = search.gradient_clip if sweep == "gradients" else 1.0
         for noise in run.NOISE_LEVELS:
-            points.append((f"noise {noise:g}", plain, run.make_protection(sweep, clip, noise)))
+            points.append((f"noise {noise:g}", plain, run.make_protection(sweep, noise)))
     return points
 
 

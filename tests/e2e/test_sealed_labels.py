@@ -80,7 +80,7 @@ def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(t
 
 @pytest.mark.parametrize("kind", ["features", "autoencoder"])
 def test_processes_learn_what_one_process_learns(tmp_path, kind):
-    terms = {"protection": {"gradients": "none", "embedding": kind, "activations": {"clip": 5.0, "noise": 0.1}}}
+    terms = {"protection": {"gradients": "none", "embedding": kind}}
     here, there = (create_local_job(tmp_path / name, n_secondaries=2, **terms) for name in "ab")
     run_local(here.job, [here.own(name) for name in here.names])
     ledgers = run_in_threads(there)
@@ -124,9 +124,3 @@ def test_trees_get_the_embedding_once_and_processes_learn_what_one_process_learn
 def test_settings_of_sealed_labels_without_them_are_refused(tmp_path, setting):
     with pytest.raises(ConfigFileError):
         create_local_job(tmp_path / "job", protection=setting)
-
-
-def test_rows_cannot_be_hidden_under_sealed_labels(tmp_path):
-    terms = {"gradients": "none", "activations": {"clip": 1.0, "noise": 1.0}}
-    with pytest.raises(ConfigFileError):
-        create_local_job(tmp_path / "job", protection=terms, secondaries={RENTALS: {"hide_rows": True}})

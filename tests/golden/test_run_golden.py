@@ -84,7 +84,8 @@ def test_run_folders_of_version_0_2_still_predict(earlier, tmp_path):
     with ExitStack() as stack:
         for name in ("notary", "rentals"):
             stack.enter_context(staying(job, files[name], transport))
-        context = stack.enter_context(open_party_context(job, files["city"], transport, software_versions()))
+        primary = open_party_context(job, files["city"], transport, software_versions(), predicting=True)
+        context = stack.enter_context(primary)
         found = Predictor(context, wait_seconds=20.0).predict(records)
     expected = json.loads((RUNS / "predictions.json").read_text(encoding="utf-8"))[earlier.name]
     assert (found.by, found.away) == ("fedsim", ())

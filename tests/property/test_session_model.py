@@ -82,7 +82,7 @@ class RealWorld:
         limits = RequestLimits(self.rules.steps, self.rules.steps, 0, 3, 0)
         self.responder = SecondaryResponder(
             width=4,
-            order=RowMapping(np.arange(9, dtype=np.int32), np.zeros(0, np.uint64), np.zeros(32, np.uint8), 3),
+            order=RowMapping(np.arange(9, dtype=np.int32), np.zeros(32, np.uint8), 3),
             requests=RequestCounter(limits, self.folder),
             start=lambda begin: start_secondary(
                 "rentals", FEATURES, BELOW, total_steps=begin.total_steps, folder=self.folder / "checkpoints"

@@ -14,7 +14,6 @@ from fedsim.validation import (
     validate_k,
     validate_number,
     validate_positive,
-    validate_share,
 )
 
 REFUSED = [
@@ -30,7 +29,6 @@ REFUSED = [
     (lambda: validate_number(0, "sigma", above=0), "out-of-range"),
     (lambda: validate_number(1, "sigma", below=1), "out-of-range"),
     (lambda: validate_positive(spread=0.0), "out-of-range"),
-    (lambda: validate_share(share=1.1), "out-of-range"),
     (lambda: validate_flag(1, "padded"), "invalid-type"),
     (lambda: validate_filter_bits(12), "out-of-range"),
     (lambda: validate_k(0, 12, "the partner"), "out-of-range"),

@@ -22,7 +22,6 @@ from fedsim.linkage.search.runner import Records, take_records
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
 
-CENTROID_ROUNDS = 30  # until the robust centroid no longer moves
 CONSISTENCY_ROUNDS = 150
 CONSISTENCY_STEP = 0.5  # of the distance to where a list would be correct
 DESCENT_ROUNDS = 60  # half of them are enough for the Beijing listings
@@ -106,18 +105,6 @@ def ranked_centroids(named: LinksByPartner, own: Floats) -> Floats:
     return named.sums(weight * own[named.record]) / named.sums(weight)
 
 
-def robust_centroids(named: LinksByPartner, own: Floats) -> Floats:
-    """Return a centre for lists with dummy links: records far from most others have hardly any weight in it."""
-    places = own[named.record]
-    points = np.column_stack([named.medians(column) for column in places.T])
-    for _ in range(CENTROID_ROUNDS):
-        away = np.hypot(*(places - points[named.owner]).T)
-        reach = np.maximum(named.medians(away), 1e-9)
-        weight = ((1.0 + (away / reach[named.owner]) ** 2) ** -2.0)[:, None]
-        points = named.sums(weight * places) / named.sums(weight)
-    return points
-
-
 @dataclass(frozen=True)
 class CentroidRule:
     """A way to place a partner among the records that list it."""
@@ -130,7 +117,6 @@ class CentroidRule:
 _LINKS = "its own places and which of its records list which partner row"
 PLAIN_CENTROID = CentroidRule("link graph", f"{_LINKS}; no similarity", centroids)
 RANKED_CENTROID = CentroidRule("link graph with ranks", f"{_LINKS}, in which order; no similarity", ranked_centroids)
-ROBUST_CENTROID = CentroidRule("link graph with dummies", f"{_LINKS}, some as dummies; no similarity", robust_centroids)
 
 
 @timed

@@ -32,7 +32,7 @@ PENALTIES = np.logspace(-5, 1, 13)  # per known row
 def average_views(views: Sequence[PrimaryView]) -> PrimaryView:
     """Return the first job's links with their similarities averaged over all jobs, and the remaining noise.
 
-    The views must use the same row numbers. Links that other jobs lack, such as dummies, keep their similarities.
+    The views must use the same row numbers. Links that other jobs lack keep their similarities.
 
     >>> views = [PrimaryView(np.array([[4, 2]]), np.array(s), sigma=1.0) for s in ([[0.5, 0.1]], [[0.7, 0.3]])]
     >>> mean = average_views(views)

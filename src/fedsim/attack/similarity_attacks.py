@@ -142,17 +142,6 @@ class LinksByPartner:
         """Sum link values over each partner, (L, ...) -> (J, ...)."""
         return np.add.reduceat(values, self.start[:-1], axis=0)
 
-    def medians(self, values: Floats) -> Floats:
-        """Return the median of link values over each partner, (L,) -> (J,).
-
-        >>> named = LinksByPartner.of(PrimaryView(np.array([[7], [3], [7], [7]]), np.zeros((4, 1))))
-        >>> named.medians(np.array([5.0, 1.0, 9.0, 2.0])).tolist()
-        [5.0, 2.0]
-        """
-        ordered = values[np.lexsort((values, self.owner))]
-        double = self.start[:-1] + self.start[1:] - 1
-        return np.asarray((ordered[double // 2] + ordered[(double + 1) // 2]) / 2.0)
-
     def means(self, values: Floats) -> Floats:
         """Return the mean of link values over each partner, (L, ...) -> (J, ...)."""
         return self.sums(values) / self.degree.reshape(-1, *[1] * (values.ndim - 1))

@@ -1,6 +1,6 @@
 """What a primary learns by asking again, within what the policies allow: by several jobs, and by made-up records.
 
-Another job draws the noise on similarities and activations anew, and every made-up record has noise of its own. So the
+Another job draws the noise on similarities anew, and every made-up record has noise of its own. So the
 attacks use as many of them as a secondary and its coordinator accept. Blurred places and protected features are the
 same in all jobs.
 
@@ -57,13 +57,13 @@ from fedsim.audit.linkage_attacks import (
 )
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.audit.split_attacks import TrainingInputs, feature_columns, sample_known_rows
-from fedsim.config.disclosure import feature_guarantees
 from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
 from fedsim.errors import InputError, PolicyError
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks, link_new_records
 from fedsim.privacy import geodesy, keyed_prng
+from fedsim.privacy.mechanisms import NoisyFeatures
 from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
 from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
@@ -146,11 +146,10 @@ class BudgetAudit:
 
     def attacks(self, rng: Generator) -> Iterator[PlannedAttack]:
         """Plan the attacks of a primary that uses up what it is allowed."""
-        if not self.linkage.terms.hide_rows:  # hidden rows cannot be recognised in another job or request
-            yield from _repeated_links(self, rng)
-            yield from _probing(self, rng)
-            if self.inputs is not None:
-                yield from _repeated_features(self, self.inputs, rng)
+        yield from _repeated_links(self, rng)
+        yield from _probing(self, rng)
+        if self.inputs is not None:
+            yield from _repeated_features(self, self.inputs, rng)
 
 
 # Several jobs: similarities and places
@@ -268,7 +267,7 @@ def _codes_by_row(linkage: AuditedLinkage, queries: EncodedTable | None = None) 
     """Return the codebook with the true filter of every row of the secondary."""
     codes = linkage.codes if queries is None else linkage.codes_of(queries)
     truth = np.empty_like(codes.truth)
-    truth[linkage.row_of_visible] = codes.truth
+    truth[linkage.order] = codes.truth
     return replace(codes, truth=truth)
 
 
@@ -311,12 +310,8 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
         """Bound the attack by what anyone who was given the protected features themselves would recover."""
         if terms is None:
             return NO_GUARANTEE
-        ways, places = [feature_columns(used)[rows]], audit.setup.places(audit.linkage.partners)
-        if terms.exchange_of is not None and places is not None:  # the mean of a group can be nearer than each of it
-            ways.append(feature_columns(party_data.average_features(inputs.secondary, places, terms.exchange_of))[rows])
-        given = max(inversion_attack(way, features, known, rng=np.random.default_rng(11)).score.value for way in ways)
-        most = given + PRIOR_SLACK
-        sentence = " ".join(feature_guarantees(terms))
+        given = inversion_attack(feature_columns(used)[rows], features, known, rng=np.random.default_rng(11))
+        most, sentence = given.score.value + PRIOR_SLACK, NoisyFeatures(terms.noise).guarantee
         return Guarantee(sentence, most) if most < 1.0 else Guarantee("none is left")
 
     name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
@@ -341,32 +336,21 @@ def job_secret(audit: BudgetAudit, number: int) -> bytes:
 
 def protected_features(audit: BudgetAudit, inputs: TrainingInputs) -> Features:
     """Return the features of a secondary as all its jobs use them."""
-    setup, secret = audit.setup, job_secret(audit, 0)
-    places = setup.places(audit.linkage.partners)
-    return party_data.protect_features(inputs.secondary, places, inputs.job, secret, setup.name)
+    return party_data.protect_features(inputs.secondary, inputs.job, job_secret(audit, 0), audit.setup.name)
 
 
 def sent_rows(inputs: TrainingInputs, features: Features, secret: bytes) -> Floats:
     """Return what a secondary sends of all its rows in a job with this secret, (m, C).
 
-    This is the embedding, or else the activations of a network that has learnt nothing yet. Noise on activations has
-    been averaged over the steps of the job.
+    This is the embedding, or else the activations of a network that has learnt nothing yet.
     """
     job, name = inputs.job, "secondary"
-    source, terms = RandomSource(int.from_bytes(secret[:7], "big"), name), job.protection.activations
+    source = RandomSource(int.from_bytes(secret[:7], "big"), name)
     if job.sends_embedding:
-        noise = party_data.cut_noise_from_secret(terms, secret)
-        return party_data.embedded_rows(features, job, source, noise).numpy().astype(np.float64)
-    config = training_config(job)
-    below = replace(config.secondary, seed=source.step_seed("weights"), clip=terms.clip if terms else None)
+        return party_data.embedded_rows(features, job, source).astype(np.float64)
+    below = replace(training_config(job).secondary, seed=source.step_seed("weights"))
     with torch.no_grad():
         rows = start_secondary(name, features, below, total_steps=1).infer(torch.arange(len(features)))
-    if terms is not None and terms.noise:
-        epochs, _ = longest_training(job)
-        noise = party_data.cut_noise_from_secret(
-            terms.model_copy(update={"noise": terms.noise / math.sqrt(epochs)}), secret
-        )
-        rows = noise.add_noise(rows, np.arange(len(rows)), "mean over the steps") if noise else rows
     return rows.numpy().astype(np.float64)
 
 

@@ -154,19 +154,6 @@ class AuditedLinkage:
         return self.setup.places(self.linked)
 
     @cached_property
-    def visible(self) -> PrimaryView:
-        """What the primary sees: where rows are hidden, every link has a number of its own."""
-        if not self.terms.hide_rows:
-            return self.view
-        numbers = np.arange(self.view.partner.size, dtype=np.int64).reshape(self.view.partner.shape)
-        return PrimaryView(numbers, self.view.similarity, self.view.scale, self.view.sigma)
-
-    @cached_property
-    def row_of_visible(self) -> Integers:
-        """The secondary's row behind each number that the primary sees."""
-        return self.order if not self.terms.hide_rows else self.order[self.view.partner.ravel()]
-
-    @cached_property
     def codes(self) -> attack.Codebook:
         """All filters that partner records may have, and the true one of each number that the primary sees."""
         return self.codes_of(self.encoded[0])
@@ -177,7 +164,7 @@ class AuditedLinkage:
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_data.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
-        codes = replace(book, truth=book.truth[self.row_of_visible])
+        codes = replace(book, truth=book.truth[self.order])
         if self.state.rivals is None:
             return codes
         # The primary has the training records by which similarities are divided, so it can divide as well.
@@ -193,7 +180,7 @@ class AuditedLinkage:
     def truth(self, radius: float, place: Place) -> attack.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
         places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
-        return attack.TrueLocations(places[self.row_of_visible], radius)
+        return attack.TrueLocations(places[self.order], radius)
 
     def distances(self) -> Floats:
         """Return the true Hamming distance of every link, (n, K)."""
@@ -309,7 +296,7 @@ def row_order_check(order: Integers) -> AttackFinding:
 
 
 def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
-    view, promised, terms = linkage.visible, NO_GUARANTEE, linkage.terms
+    view, promised, terms = linkage.view, NO_GUARANTEE, linkage.terms
     if terms.tau is not None:  # the bound that the job claims, whatever the build does
         promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
     elif terms.sigma and METRICS.detail(terms.metric, "counts_bits"):
@@ -355,7 +342,7 @@ def place_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generat
 def _attacks_on_place(
     linkage: AuditedLinkage, place: Place, settings: AuditSettings, rng: Generator
 ) -> Iterator[PlannedAttack]:
-    view, truth = linkage.visible, linkage.truth(settings.metres, place)
+    view, truth = linkage.view, linkage.truth(settings.metres, place)
     own = cells.read_number_columns(linkage.linked, place.columns, linkage.setup.name)
     which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
     learns = f"where a partner record is, within {settings.metres:g} m{which}"
@@ -364,19 +351,13 @@ def _attacks_on_place(
     def located(what: str, run: Callable[[], AttackFinding]) -> PlannedAttack:
         return _planned(AttackKind.LOCATION, what + which, learns, run, promised)
 
-    ways = [location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID]
-    for way in [*ways, location_attacks.ROBUST_CENTROID] if linkage.terms.dummies else ways:
+    for way in (location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID):
         yield located(way.attack, partial(attack.link_graph_attack, view, own, truth, rng=rng, way=way))
-    if not linkage.terms.hide_rows and not linkage.terms.dummies:
-        run = partial(attack.consistency_attack, view, own, truth, rng=rng)
-        yield located("link graph made consistent", run)
-    if not linkage.terms.hide_rows:
-        seen = view
-        if linkage.by_field and place.field is not None:  # the similarity of this place alone
-            seen = linkage.by_field[place.field]
-        without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
-        run = partial(attack.multilateration_attack, without_scale, own, truth, rng=rng)
-        yield located("multilateration", run)
+    yield located("link graph made consistent", partial(attack.consistency_attack, view, own, truth, rng=rng))
+    # The similarity of this place alone, if the primary gets one for each field.
+    seen = linkage.by_field[place.field] if linkage.by_field and place.field is not None else view
+    without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
+    yield located("multilateration", partial(attack.multilateration_attack, without_scale, own, truth, rng=rng))
     encoder = linkage.place_encoder()
     if encoder is not None:
         run = partial(attack.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)

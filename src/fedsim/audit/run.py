@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.audit import budget_attacks, build_checks, linkage_attacks, report, split_attacks
-from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection
+from fedsim.config.job import Blur, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import is_aligned
 from fedsim.data.splits import random_split
@@ -210,9 +210,6 @@ def attack_secondary(
     repeated = chain(budget.attacks(rng), build_checks.planned_checks(budget))
     found, left = report.run_attacks(name, repeated, settings.memory)
     rows, skipped = rows + found, skipped + left
-    if linkage.terms.hide_rows:
-        why = "hidden rows cannot be recognised in another job or request"
-        skipped.append(report.SkippedAttack(Adversary.PRIMARY, f"several jobs with {name}, or made-up records", why))
     return rows, skipped
 
 
@@ -220,25 +217,22 @@ def attack_secondary(
 
 BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilometre
 SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
-DUMMY_SHARES = (0.2, 0.5, 0.9)
 NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 LINKAGE_SETTINGS = {
     "blur": ("blur with epsilon_per_km", BLUR_EPSILONS),
     "sigma": ("sigma", SIGMA_LEVELS),
-    "dummies": ("dummies", DUMMY_SHARES),
 }
 POLICY_LIMITS = {"max_jobs": (50.0, 20.0, 10.0, 5.0, 2.0, 1.0), "max_new_records": (5_000.0, 2_000.0, 1_000.0, 0.0)}
-MIN_CLIP = 1e-9
 QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
 
 # The mechanisms that may help against an attack, in the order in which they are tried.
 MITIGATIONS = {
-    AttackKind.LOCATION: ("blur", "dummies"),
+    AttackKind.LOCATION: ("blur",),
     AttackKind.GREEDY: ("sigma",),
     AttackKind.DISTANCES: ("sigma",),
     AttackKind.LIKELIHOOD: ("sigma", "blur"),
     AttackKind.BIT_ORDER: ("blur",),
-    AttackKind.INVERSION: ("features", "activations"),
+    AttackKind.INVERSION: ("features",),
     AttackKind.GRADIENTS: ("sealed",),
     AttackKind.COMPLETION: ("sealed",),
     AttackKind.ROW_COUNTS: ("sealed",),
@@ -288,11 +282,6 @@ class MitigationSearch:
             return None
         return split_attacks.record_training(self.inputs, self.setup.linkage(), self.settings.epochs, Protection())
 
-    @property
-    def gradient_clip(self) -> float:
-        """The median norm of a gradient."""
-        return max(self.unprotected.length if self.unprotected else 1.0, MIN_CLIP)
-
     @cached_property
     def plain(self) -> linkage_attacks.AuditedLinkage:
         """The linkage without blurring, for comparison."""
@@ -307,11 +296,10 @@ class MitigationSearch:
             measure = partial(self._ask_less, name, secret)
             return Mitigation(lambda value: f"policy.{name} = {value:g}", self.lower_limits(name), measure)
         if name == "sealed":
-            measure = partial(self._train_again, name, 1.0, secret)
+            measure = partial(self._train_again, name, secret)
             return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
-        terms = f"protection.{name} with {'' if name == 'features' else 'clip = 1, '}noise"
-        measure = partial(self._train_again, name, 1.0, secret)
-        return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
+        measure = partial(self._train_again, name, secret)
+        return Mitigation(lambda noise: f"protection.features with noise = {noise:g}", NOISE_LEVELS, measure)
 
     def lower_limits(self, name: str) -> Sequence[float]:
         """Return the limits of a policy that are below the present one."""
@@ -320,14 +308,12 @@ class MitigationSearch:
         return [limit for limit in POLICY_LIMITS[name] if limit < present]
 
     def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
-        """Return the leak of a linkage with more blur, noise or random links, and what that costs."""
+        """Return the leak of a linkage with more blur or noise, and what that costs."""
         if name == "blur":
             linkage = self.setup.linkage(blur=make_blur(self.setup, value))
             cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
-        elif name == "sigma":
-            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities are less informative"
         else:
-            linkage, cost = self.setup.linkage(dummies=value), f"{100 * value:.0f} % of the links are random"
+            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities are less informative"
         rng = np.random.default_rng([self.settings.seed, 4])
         primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
         coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
@@ -340,12 +326,12 @@ class MitigationSearch:
         rng = np.random.default_rng([self.settings.seed, 10])
         return self._best_advantage(fewer.budget(self.settings).attacks(rng), secret), "the primary may ask less often"
 
-    def _train_again(self, side: str, clip: float, secret: str, noise: float) -> tuple[float, str]:
-        """Return the leak of a training with noise on features, activations or gradients, and what that costs."""
+    def _train_again(self, side: str, secret: str, noise: float) -> tuple[float, str]:
+        """Return the leak of a training with sealed labels or noise on features, and what that costs."""
         if self.inputs is None:
             raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
         linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
-        protection = make_protection(side, clip, noise)
+        protection = make_protection(side, noise)
         transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
         attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
         if not self.inputs.labelled:
@@ -373,12 +359,9 @@ def make_blur(setup: linkage_attacks.AttackSetup, epsilon_per_km: float) -> Blur
     return Blur(latitude=setup.place_columns[0], longitude=setup.place_columns[1], epsilon_per_km=epsilon_per_km)
 
 
-def make_protection(side: str, clip: float, noise: float) -> Protection:
-    """Return noise on ``side``, features, activations or gradients, or sealed labels."""
-    if side == "sealed":
-        return Protection(gradients="none")
-    terms = FeatureTerms(noise=noise) if side == "features" else CutTerms(clip=clip, noise=noise)
-    return Protection.model_validate({side: terms})
+def make_protection(side: str, noise: float) -> Protection:
+    """Return sealed labels if ``side`` is "sealed", or else noise on features."""
+    return Protection(gradients="none") if side == "sealed" else Protection(features=FeatureTerms(noise=noise))
 
 
 def recommend_settings(

@@ -1,13 +1,12 @@
 """The attacks on split training: a short local training is recorded at the cut layer and attacked from both sides.
 
-The noise is the one that the parties use. A row is sent in many steps; its mean over the run is attacked, because fresh
-noise averages out.
+A row is sent in many steps; its mean over the run is attacked.
 
 Letters: U rows, C width of the cut layer.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import get_args
@@ -16,18 +15,15 @@ import numpy as np
 import torch
 
 from fedsim.attack import Adversary, AttackFinding, AttackKind, Victim, cut_layer_attacks, finding
-from fedsim.audit.linkage_attacks import PRIOR_SLACK, AuditedLinkage
+from fedsim.audit.linkage_attacks import AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
-from fedsim.config.disclosure import feature_guarantees
-from fedsim.config.job import CutTerms, EmbeddingName, FeatureTerms, Job, Protection
+from fedsim.config.job import EmbeddingName, Job, Protection
 from fedsim.errors import InputError
 from fedsim.privacy import keyed_prng, mechanisms
-from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
 from fedsim.protocol.messages import Role
 from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
 from fedsim.splitnn import Features, Neighbours
-from fedsim.splitnn.layers import clip_rows
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
@@ -36,9 +32,24 @@ from fedsim.types import AnyArray, Floats, Integers, Split
 
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
-DELTA = 1e-5
 MAX_EMBEDDED_ROWS = 2_000  # on which embeddings are compared
 WARM_UP_SHARE = 0.25  # of the steps; their gradients are long and say little
+
+
+@dataclass(eq=False)
+class NoiseMeter:
+    """Measures the noise that was really added."""
+
+    squares: float = 0.0
+    numbers: int = 0
+
+    def add(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        self.squares += float((after - before).double().square().sum())
+        self.numbers += before.numel()
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.squares / max(1, self.numbers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,11 +73,9 @@ class CutTranscript:
     own: Floats  # (U, C), the secondary's activations after training, without noise
     labels: AnyArray  # (U,), whether the mean label of the records that list a row is above the median
     counts: Integers  # (U,), how often each row was sent
-    length: float  # median norm of a gradient in one step
     metrics: Metrics  # on the validation records
     test: Metrics = field(default_factory=dict)
-    noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
-    averages: Floats | None = None  # (U, e), of the features of neighbours, if these are averaged or exchanged
+    noise: NoiseMeter = field(default_factory=NoiseMeter)  # as measured on features
 
 
 def training_inputs(
@@ -95,40 +104,17 @@ def record_training(
     secret = np.random.default_rng([linkage.setup.seed, 3]).bytes(keyed_prng.SECRET_BYTES)
     torch.set_num_threads(1)
     config = replace(training_config(inputs.job), epochs=epochs, patience=None, save_steps=None)
-    below = replace(config.secondary, clip=protection.activations.clip if protection.activations else None)
     steps = epochs * config.steps_per_epoch(len(inputs.split.train))
     job = inputs.job.model_copy(update={"protection": protection})
-    places = linkage.setup.places(linkage.partners)
-    features = party_data.protect_features(inputs.secondary, places, job, secret, linkage.setup.name)
+    features = party_data.protect_features(inputs.secondary, job, secret, linkage.setup.name)
     if protection.sealed:
-        transcript = _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
-        return _with_averages(transcript, inputs.secondary, places, protection)
-    local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
-    answering = NoisySecondary(local, activation_noise=party_data.cut_noise_from_secret(protection.activations, secret))
-    recorder = cut_layer_attacks.Eavesdropper(answering, int(WARM_UP_SHARE * steps))
-    gradient_noise = party_data.cut_noise_from_secret(protection.gradient_noise, secret)
-    sending = NoisySecondary(recorder, gradient_noise=gradient_noise)
-    lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
+        return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
+    local = start_secondary(linkage.setup.name, features.take(linkage.order), config.secondary, total_steps=steps)
+    recorder = cut_layer_attacks.Eavesdropper(local, int(WARM_UP_SHARE * steps))
+    lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (recorder,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
-    measured = _feature_noise(inputs.secondary, features)
-    noise = {"features": measured, "activations": answering.meter, "gradients": sending.meter}
-    transcript = replace(transcript, noise=noise, test=result.metrics["test"])
-    transcript = _with_averages(transcript, inputs.secondary, places, protection)
-    if protection.gradient_noise is None or protection.gradient_noise.noise == 0:
-        return transcript
-    # The mean of mostly noise is shorter for rows sent more often; unscaled it would reveal counts, not gradients.
-    return replace(transcript, gradients=transcript.gradients * np.sqrt(transcript.counts)[:, None])
-
-
-def _with_averages(
-    transcript: CutTranscript, features: Features, places: Floats | None, protection: Protection
-) -> CutTranscript:
-    terms = protection.features
-    if terms is None or terms.among_neighbours is None or places is None:
-        return transcript
-    averages = party_data.average_features(features, places, terms.among_neighbours)
-    return replace(transcript, averages=feature_columns(averages)[transcript.rows])
+    return replace(transcript, noise=_feature_noise(inputs.secondary, features), test=result.metrics["test"])
 
 
 def sample_known_rows(n_rows: int, rng: np.random.Generator) -> Integers:
@@ -145,16 +131,13 @@ def _record_sealed(
     inputs: TrainingInputs, linkage: AuditedLinkage, config: Config, features: Features, secret: bytes
 ) -> CutTranscript:
     """Train as the primary does under sealed labels; all that crosses the cut layer is every linked row, once."""
-    terms, source = inputs.job.protection, RandomSource(int.from_bytes(secret[:7], "big"), linkage.setup.name)
-    noise = party_data.cut_noise_from_secret(terms.activations, secret)
-    sent, plain = (party_data.embedded_rows(features, inputs.job, source, use) for use in (noise, None))
-    meter = NoiseMeter()
-    meter.add(plain if terms.activations is None else clip_rows(plain, terms.activations.clip), sent)
+    source = RandomSource(int.from_bytes(secret[:7], "big"), linkage.setup.name)
+    sent = party_data.embedded_rows(features, inputs.job, source)
     order, view = linkage.order, linkage.view
-    partners = SecondaryData(Features(sent.numpy()[order]), view.partner, view.similarity, linkage.setup.name)
+    partners = SecondaryData(Features(sent[order]), view.partner, view.similarity, linkage.setup.name)
     result = train(inputs.primary, [partners], inputs.split, config)
     rows = np.unique(view.partner)
-    values = sent.numpy()[order[rows]].astype(np.float64)
+    values = sent[order[rows]].astype(np.float64)
     return CutTranscript(
         rows=order[rows],
         activations=values,
@@ -162,10 +145,9 @@ def _record_sealed(
         own=values,
         labels=_row_labels(inputs, linkage, rows),
         counts=np.ones(len(rows), np.int64),
-        length=0.0,
         metrics=result.metrics["validation"],
         test=result.metrics["test"],
-        noise={"features": _feature_noise(inputs.secondary, features), "activations": meter},
+        noise=_feature_noise(inputs.secondary, features),
     )
 
 
@@ -176,16 +158,15 @@ def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dic
     """
     rng = np.random.default_rng(seed)
     rows = table.network_features()
-    chosen, name = rng.permutation(len(rows))[:MAX_EMBEDDED_ROWS], table.own.name
+    chosen = rng.permutation(len(rows))[:MAX_EMBEDDED_ROWS]
     features = rows.take(chosen)
     secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
     known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
     columns, protection = feature_columns(features), job.protection
-    used = party_data.protect_features(rows, table.blurred_places(name, secret), job, secret, "a sample").take(chosen)
-    noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
+    used, found = party_data.protect_features(rows, job, secret, "a sample").take(chosen), {}
     for kind in get_args(EmbeddingName):
         terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": kind})})
-        sent = party_data.embedded_rows(used, terms, source, noise).numpy().astype(np.float64)
+        sent = party_data.embedded_rows(used, terms, source).astype(np.float64)
         found[kind] = cut_layer_attacks.inversion_attack(sent, columns, known, rng=rng)
     return found
 
@@ -211,7 +192,6 @@ def _transcript(
         own=local.infer(torch.from_numpy(rows)).numpy().astype(np.float64),
         labels=_row_labels(inputs, linkage, rows),
         counts=np.bincount(pseudonym)[rows].astype(np.int64),
-        length=float(np.median(np.linalg.norm(every, axis=1))),
         metrics=metrics,
     )
 
@@ -249,19 +229,17 @@ def training_attacks(
     n_rows, protection = len(transcript.rows), inputs.job.protection
     known = sample_known_rows(n_rows, rng)
     features = feature_columns(inputs.secondary)[transcript.rows]
-    most = int(transcript.counts.max())
-    promised = _accountant_guarantee(protection.activations, most)
-    if protection.features is not None:
-        sentence = " ".join(feature_guarantees(protection.features))
-        if transcript.averages is None:
-            promised = Guarantee(sentence, claimed=True)
-        else:  # the mean is the nearest estimate, whether the mean is given or features that are anyone's
-            given = cut_layer_attacks.inversion_attack(transcript.averages, features, known, rng=rng).score.value
-            promised = Guarantee(sentence, min(1.0, given + PRIOR_SLACK))
+    promised, terms = NO_GUARANTEE, protection.features
+    if terms is not None:
+        promised = Guarantee(mechanisms.NoisyFeatures(terms.noise).guarantee, claimed=True)
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "feature inversion", learns, run, promised, memory)
-    yield from _noise_checks(transcript, protection)
+    if terms is not None:
+        present = Guarantee(f"noise with a standard deviation of {terms.noise:g} on all features", 0.0)
+        name, hidden = "missing noise on features", "what noise on features should hide"
+        check = partial(missing_noise, transcript.noise, terms.noise, name)
+        yield PlannedAttack(AttackKind.BUILD_CHECK, *ON_FEATURES, name, hidden, check, present)
     if not inputs.labelled:
         return
     learns = "whether the records that list a row have labels above the median"
@@ -274,14 +252,13 @@ def training_attacks(
         promised = Guarantee("nothing that a secondary receives depends on a label", 0.5)
         yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "label inference", learns, nothing_received, promised)
         return
-    promised = _accountant_guarantee(protection.gradient_noise, most, bounds_auc=True)
     run = partial(cut_layer_attacks.norm_attack, transcript.gradients, transcript.labels, rng=rng)
-    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient norm", learns, run, promised)
+    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient norm", learns, run)
     run = partial(cut_layer_attacks.direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
-    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient direction", learns, run, promised)
+    yield PlannedAttack(AttackKind.GRADIENTS, *ON_LABELS, "gradient direction", learns, run)
 
     def row_counts() -> AttackFinding:
-        # Rows that are requested often lie where records are dense; noise on gradients does not hide that.
+        # Rows that are requested often lie where records are dense.
         counts = transcript.counts[:, None].astype(np.float64)
         found = cut_layer_attacks.norm_attack(counts, transcript.labels, rng=rng)
         knew = "how often each of its rows was requested"
@@ -298,24 +275,8 @@ def training_attacks(
     yield PlannedAttack(AttackKind.COMPLETION, *ON_LABELS, "model completion", learns, completion)
 
 
-def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator[PlannedAttack]:
-    """Plan the checks that the promised noise is there."""
-    checked: tuple[tuple[tuple[Adversary, Victim], str, CutTerms | FeatureTerms | None], ...] = (
-        (ON_FEATURES, "features", protection.features),
-        (ON_FEATURES, "activations", protection.activations),
-        (ON_LABELS, "gradients", protection.gradient_noise),
-    )
-    for roles, what, terms in checked:
-        if terms is not None and terms.noise:
-            deviation = terms.noise * (terms.clip if isinstance(terms, CutTerms) else 1.0)
-            promised = Guarantee(f"noise with a standard deviation of {deviation:g} on all {what}", 0.0)
-            name, learns = f"missing noise on {what}", f"what noise on {what} should hide"
-            run = partial(missing_noise, transcript.noise[what], deviation, roles[0], name)
-            yield PlannedAttack(AttackKind.BUILD_CHECK, *roles, name, learns, run, promised)
-
-
 @finding.timed
-def missing_noise(meter: NoiseMeter, promised: float, who: Adversary, name: str) -> AttackFinding:
+def missing_noise(meter: NoiseMeter, promised: float, name: str) -> AttackFinding:
     """Measure which share of the promised deviation is missing.
 
     The mechanism is the one that the parties use; whether a party's process calls it is for the tests of the parties.
@@ -323,15 +284,4 @@ def missing_noise(meter: NoiseMeter, promised: float, who: Adversary, name: str)
     doubt = finding.CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
     missing = 1.0 - meter.deviation / promised, doubt
     measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
-    return finding.check_finding(name, who, missing, meter.numbers, measure, knew)
-
-
-def _accountant_guarantee(terms: CutTerms | None, sent: int, *, bounds_auc: bool = False) -> Guarantee:
-    """Return what clipping and noise guarantee for one row that is sent this many times."""
-    if terms is None:
-        return NO_GUARANTEE
-    if terms.noise == 0:
-        return Guarantee("none: rows are clipped without noise")
-    spent = mechanisms.ClipAndNoise(terms.clip, terms.noise).after(steps=sent)
-    sentence = f"({spent.epsilon(delta=DELTA):.3g}, {DELTA:g})-private for one row sent {sent} times, given the weights"
-    return Guarantee(sentence, spent.max_attack_auc) if bounds_auc else Guarantee(sentence, claimed=True)
+    return finding.check_finding(name, Adversary.PRIMARY, missing, meter.numbers, measure, knew)

@@ -34,7 +34,6 @@ from fedsim.config.schema import to_toml
 from fedsim.config.toml_file import read_text_file, set_values
 from fedsim.contribution.job_ladder import (
     JobCases,
-    ProtectedTrainer,
     ladder_splits,
     train_remote_ladder,
     training_settings_of,
@@ -57,9 +56,9 @@ from fedsim.report.audit_page import audit_page
 from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim.report.page import write_page
 from fedsim.runs.inputs import InputRecord, require_unchanged
-from fedsim.runs.run_folder import ENCODED_FOLDER, SECRET_FILE, make_private_folder
+from fedsim.runs.run_folder import ENCODED_FOLDER, make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.storage.files import atomic_write, check_output_paths, load_or_create_secret, remove_paths
+from fedsim.storage.files import atomic_write, check_output_paths, remove_paths
 
 # Audits
 
@@ -229,8 +228,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
         cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
         total = len(ladder_splits(job)) * options.seeds * count_trainings(rungs, job.secondaries)
         progress = numbered_progress(progress_printer(silent=mode.silent), total)
-        protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-        result = train_ladder(cases, rungs, store, progress, protected.train, tell_apart=True)
+        result = train_ladder(cases, rungs, store, progress, tell_apart=True)
     ladder = result.to_dict()
     write_json(out / LADDER_FILE, ladder)
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
@@ -352,9 +350,8 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
     restrict_to_owner(out)
     torch.set_num_threads(job.training.threads)
     subject = JobSubject(job, files, out, options.seeds, options.epochs)
-    protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
     store = open_results(out, job, files, again=options.again)
-    tuner = Tuner(subject, store, progress_printer(silent=mode.silent), lambda _: protected.train)
+    tuner = Tuner(subject, store, progress_printer(silent=mode.silent))
     grid = propose_grid(subject.partners(), subject.records)
     if "k" in given:
         given["k_factor"] = (None,)

@@ -1,21 +1,13 @@
 """What a job discloses about a party, to whom, and which privacy guarantees it gives."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
+from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.privacy.mechanisms import (
-    AveragedFeatures,
-    ClipAndNoise,
-    ExchangedFeatures,
-    MinimumDegree,
-    NoisyFeatures,
-    PlanarLaplace,
-)
+from fedsim.privacy.mechanisms import MinimumDegree, NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
 from fedsim.registry import METRICS
 
@@ -88,38 +80,28 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         extra = {
             f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
             f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
-            f"{100 * terms.dummies:.0f} % of the links are random": terms.dummies,
-            "rows are hidden: the primary cannot see which rows repeat between records at different places": (
-                terms.hide_rows
-            ),
             LEFT_OUT: not terms.explanations,
         }
         yield name, "; ".join([linked, *(text for text, applies in extra.items() if applies)])
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
-    activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
     yield "coordinator", "sees the encoded identifiers of all parties; `fedsim audit` measures what they reveal"
     if protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
-        yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"
+        yield "cut", f"every linked row once, as {protection.embedding_name} embedding"
         yield "retention", f"the primary stores these rows for up to {protection.retention.days} days"
     else:
-        yield "cut", f"activations {activations}, gradients {gradients}"
+        yield "cut", "activations and gradients, without noise"
         if job.sends_embedding:
-            yield "embedding", f"every linked row once, as {protection.embedding_name} embedding {activations}"
+            yield "embedding", f"every linked row once, as {protection.embedding_name} embedding"
 
 
 def describe_features(terms: FeatureTerms | None) -> str:
     """Describe what happens to the features of secondaries before they enter a network."""
     if terms is None:
         return "no noise"
-    parts = {
-        f"averages of at least {terms.average_of} neighbours": terms.average_of,
-        f"an exchange among at least {terms.exchange_of} neighbours": terms.exchange_of,
-        f"noise of {terms.noise or 0:g} standard deviations": terms.noise,
-    }
-    return f"of secondaries with {' and '.join(text for text, used in parts.items() if used)}"
+    return f"of secondaries with noise of {terms.noise:g} standard deviations"
 
 
 def describe_noise(terms: SecondaryTerms) -> str:
@@ -127,10 +109,6 @@ def describe_noise(terms: SecondaryTerms) -> str:
     if terms.tau is not None:
         return f"noise for tau {terms.tau:g}"
     return "NO noise on similarities" if terms.sigma is None else f"noise of sigma {terms.sigma:g}"
-
-
-def _describe_cut_noise(terms: CutTerms | None) -> str:
-    return f"clipped at {terms.clip:g} with noise of {terms.noise:g} times the clip" if terms else "without noise"
 
 
 # What leaves a party, what it receives, and what stays
@@ -202,10 +180,11 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     yield Paragraph(f"to {primary}", sent)
     yield Paragraph("explanations of predictions", (EXPLAINED if terms.explanations else NOT_EXPLAINED,))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
-    requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     order = f"{_describe_row_order(terms, sealed=sealed)}, so that {primary} sees no true row number"
     gradients = "" if sealed else ", and gradients of the activations"
-    yield Paragraph("receives", (f"from {coordinator}: {order}", f"from {primary}: {requests}{gradients}"))
+    yield Paragraph(
+        "receives", (f"from {coordinator}: {order}", f"from {primary}: row numbers in that order{gradients}")
+    )
     _, *aligned = job.holders(terms.aligned_with or party_file.name)
     others = [str(Party(Role.SECONDARY, name)) for name in aligned if name != party_file.name]
     if terms.aligned_with is not None:
@@ -241,8 +220,8 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     if not job.protection.sealed:
         count = f"{count}, and which of them are used for training (one bit each)"
     yield Paragraph(f"to {coordinator}", (*encoded, count))
-    for name, terms in job.secondaries.items():
-        numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
+    numbers = "pseudonymous row numbers"
+    for name in job.secondaries:
         sent: tuple[str, ...] = (
             f"the rows that each training step needs, as {numbers}",
             "gradients of its activations, which are computed from the labels and can reveal something about them",
@@ -266,15 +245,12 @@ def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str
 
 
 def _describe_row_order(terms: SecondaryTerms, *, sealed: bool) -> str:
-    if terms.hide_rows:
-        return f"the row of every link, {terms.k} for each record of the primary, and a keyed hash of each record"
     number = "records of the primary" if sealed else "training records"
     return f"a secret permutation of its linked rows, and the number of {number}"
 
 
 def _describe_links(name: str, terms: SecondaryTerms) -> str:
-    numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
-    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)}, as {numbers}"
+    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)}, as pseudonymous row numbers"
     return f"for each record of the primary, {rows}, with their similarities ({describe_noise(terms)})"
 
 
@@ -295,34 +271,16 @@ def privacy_guarantees(job: Job) -> list[str]:
     """
     protection, lists = job.protection, job.secondaries
     found = [f"{name}: {sentence}" for name, terms in job.lists.items() for sentence in _list_guarantees(terms)]
-    found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
+    if protection.features:
+        found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
     if protection.sealed:
         found.append(
             "labels: Nothing that a secondary receives depends on a label, so no attack on labels is possible."
         )
-    for what, cut in (("activations", protection.activations), ("gradients", protection.gradient_noise)):
-        if cut is not None:
-            found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
-    for name, terms in lists.items():
-        if protection.gradient_noise is None:
-            break
-        mu = 2.0 * math.sqrt(terms.k) / protection.gradient_noise.noise
-        rows = f"One label affects up to {terms.k} rows of {name} in each step that includes its record."
-        found.append(f"gradients: {rows} T such steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights.")
     drawn_once = any((terms.tau, terms.sigma, terms.blur) != (None, None, None) for terms in lists.values())
-    if drawn_once or (protection.features and protection.features.noise):
+    if drawn_once or protection.features:
         found.append(NOISE_REUSE_NOTE)
     return found or ["none: this job adds no noise"]
-
-
-def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
-    """Yield the guarantee of each mechanism on the features of secondaries."""
-    if terms and terms.average_of:
-        yield AveragedFeatures(terms.average_of).guarantee
-    if terms and terms.exchange_of:
-        yield ExchangedFeatures(terms.exchange_of).guarantee
-    if terms and terms.noise:
-        yield NoisyFeatures(terms.noise).guarantee
 
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
@@ -346,14 +304,3 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         n_bits = step.size(n_bits)
     if terms.min_degree > 1:
         yield MinimumDegree(terms.min_degree, terms.k).guarantee
-    if terms.dummies:
-        yield (
-            f"On average {100 * terms.dummies:.0f} % of the links that the primary sees are random. What many links "
-            "of one partner reveal together is not bounded."
-        )
-    if terms.hide_rows:
-        yield (
-            "The primary cannot tell whether links of records at different places lead to the same row, provided that "
-            "activations have enough noise: it averages out over the steps. Records with equal identifiers have equal "
-            "links, which the primary knows."
-        )

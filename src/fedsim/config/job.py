@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_validator
 
+from fedsim.config.removed import with_unused, without_unused
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
@@ -39,8 +40,6 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("protection", "retention_days"): None,
 }
 ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
-# What excludes aligned secondaries although no line of the job says so: a preset sets it, unless this is set.
-SET_BY_PRESET = {"aligned-and-sealed-labels": "gradients = {clip, noise}"}
 METRES_PER_KM = 1000.0
 
 RELAY_SCHEME = "relay://"
@@ -124,62 +123,28 @@ class Blur(ConfigSection):
         return self.epsilon_per_km / METRES_PER_KM
 
 
-class CutTerms(ConfigSection):
-    """Clipping and noise for the rows that parties exchange during training."""
-
-    clip: Annotated[float, real_number(0, 1e6)] = setting(example=1.0)
-    """Maximal length (Euclidean norm) of a row; longer rows are scaled down to it."""
-    noise: Annotated[float, real_number(0, 1e6)] = setting(example=0.5)
-    """Standard deviation of the noise added to every number, as a multiple of `clip`."""
-
-
 class FeatureTerms(ConfigSection):
-    """What happens to features before they enter a network: noise, averages over neighbours, or an exchange."""
+    """What happens to features before they enter a network."""
 
-    noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=3.0)
+    noise: Annotated[float, real_number(0, 1e6)] = setting(example=3.0)
     """Standard deviation of the noise added to every number, as a multiple of the column's standard deviation.
     Categories are replaced at random, to the same effect."""
-    average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Replaces the numbers of every record by their mean over a group of at least this many neighbours by latitude and
-    longitude, and its categories by the most common ones in the group. Requires places as identifiers. Hides single
-    records where the average of an area is what helps."""
-    exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Lets the records of every group of at least this many neighbours by latitude and longitude exchange their
-    features at random. Requires places as identifiers. Hides which of them has which features, at little cost where
-    many neighbours of a record are linked."""
-
-    @model_validator(mode="after")
-    def _check_effect(self) -> Self:
-        if self.noise is None and self.among_neighbours is None:
-            message = "neither noise, average_of nor exchange_of is given; give one of them"
-            raise RuleError(message, "noise", code="no-effect")
-        if self.average_of is not None and self.exchange_of is not None:
-            message = f"average_of={self.average_of} and exchange_of={self.exchange_of} are given; give one of them"
-            raise RuleError(message, "exchange_of", code="average-and-exchange")
-        return self
-
-    @property
-    def among_neighbours(self) -> int | None:
-        """The smallest number of neighbours whose features are averaged or exchanged, if any are."""
-        return self.average_of or self.exchange_of
 
 
 class Protection(ConfigSection):
-    """Noise on features, activations and gradients, in addition to the noise on similarities."""
+    """Sealed labels and noise on features, in addition to blur and the noise on similarities."""
 
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
     """`protected` seals the labels and, where latitude and longitude link, displaces coordinates before they are
     encoded (epsilon 5 per kilometre). Settings given explicitly take precedence."""
 
     features: FeatureTerms | None = None
-    """Noise on the features of secondaries, drawn once per record, or averages over neighbours, or an exchange with
-    them. Protects the features from the primary, and does not weaken with the number of training steps."""
-    activations: CutTerms | None = None
-    """Clipping and noise for the activations that secondaries send. Protects their features from the primary."""
-    gradients: CutTerms | Literal["none"] | None = None
-    """Clipping and noise for the gradients that the primary sends. Protects its labels. `"none"` seals the labels: each
-    secondary sends the activations of every linked row once, computed without labels (see `embedding`), and never gets
-    a gradient or anything else that depends on a label. The primary then trains alone."""
+    """Noise on the features of secondaries, drawn once per record. Protects the features from the primary, and does not
+    weaken with the number of training steps."""
+    gradients: Literal["none"] | None = setting(None, example="none")
+    """The gradients that the primary sends, by default at every step. `"none"` seals the labels: each secondary sends
+    the activations of every linked row once, computed without labels (see `embedding`), and never gets a gradient or
+    anything else that depends on a label. The primary then trains alone."""
     embedding: EmbeddingName | None = setting(None, example="random")
     """How a secondary computes the embedding of every linked row that it sends once, without labels: instead of
     activations under sealed labels (default there: `random`), and beside them for the trees of the method `stacked`
@@ -219,11 +184,6 @@ class Protection(ConfigSection):
     def retention(self) -> timedelta:
         """How long the primary may store activations under sealed labels."""
         return timedelta(days=self.retention_days or DEFAULT_RETENTION_DAYS)
-
-    @property
-    def gradient_noise(self) -> CutTerms | None:
-        """Clipping and noise for the gradients that are sent; None where there is no noise or no gradient."""
-        return None if self.gradients == "none" else self.gradients
 
 
 class PartyAddress(ConfigSection):
@@ -359,11 +319,6 @@ class SecondaryTerms(ConfigSection):
     links."""
     min_degree: Annotated[int, whole_number(1, 1_000_000)] = 1
     """Candidates that are partners of fewer training records than this are not listed at all."""
-    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = 0.0
-    """Share of links that are replaced by links to random candidates."""
-    hide_rows: bool = False
-    """Hide from the primary which partners repeat: it requests partners by link instead of by row. Requires noise on
-    activations, and multiplies the traffic by up to K."""
     explanations: bool = True
     """Whether the primary may show this secondary's records in explanations of single predictions (`fedsim predict
     --explain` and `--matches`, `fedsim serve`, report): similarity, weight and effect of each, under numbers that mean
@@ -375,7 +330,7 @@ class SecondaryTerms(ConfigSection):
     """Another secondary whose rows correspond to those of this one, in the same order, as the owners of both have
     agreed, for example by a key that only they share. An aligned secondary is not linked: it has no identifiers and no
     key, and answers for the rows to which the other one is linked. Its only other setting here is `explanations`. Not
-    possible with sealed labels, `hide_rows`, `average_of`, `exchange_of` or `start_from`."""
+    possible with sealed labels or `start_from`."""
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
@@ -423,8 +378,6 @@ class SecondaryTerms(ConfigSection):
             tau=self.tau,
             sigma=self.sigma,
             min_degree=self.min_degree,
-            dummies=self.dummies,
-            hide_rows=self.hide_rows,
             field_bytes=self.field_bytes,
             relative=self.relative,
         )
@@ -553,15 +506,6 @@ class Job(ConfigFile):
             if names.count(name) > 1:
                 message = f"two parties are named '{name}'; give each party its own name"
                 raise RuleError(message, "secondaries", code="duplicate-name")
-        for name, terms in self.secondaries.items():
-            if terms.hide_rows and self.protection.activations is None:
-                reason = "because equal rows have equal activations"
-                message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
-                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-needs-noise")
-            if terms.hide_rows and self.sends_embedding:
-                message = "under sealed labels and for an embedding, every row is sent once, so hide_rows hides"
-                message = f"{message} nothing; remove hide_rows, or protection.embedding and gradients = 'none'"
-                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-embedding")
         same = self.coordinator.address == self.primary.address
         if same and not self.primary.address.startswith(RELAY_SCHEME):  # a relay tells parties apart by their names
             message = "coordinator and primary have the same address; use different ports"
@@ -592,17 +536,6 @@ class Job(ConfigFile):
         return self
 
     @model_validator(mode="after")
-    def _check_neighbours(self) -> Self:
-        features = self.protection.features
-        needed = features is not None and features.among_neighbours is not None
-        for name, terms in self.secondaries.items() if needed else ():
-            if place_columns(terms.encoding) is None:
-                setting = "average_of" if features and features.average_of else "exchange_of"
-                message = f"{setting} needs latitude and longitude, which {name} is not linked by; use noise instead"
-                raise RuleError(message, "protection", "features", code="neighbours-need-places")
-        return self
-
-    @model_validator(mode="after")
     def _apply_protection_preset(self) -> Self:
         if self.protection.preset is None:
             return self
@@ -611,33 +544,24 @@ class Job(ConfigFile):
 
     @model_validator(mode="after")
     def _check_aligned(self) -> Self:
-        features = self.protection.features
+        sealed = f"sealed labels{', which the preset sets' if self.protection.preset else ''}"
         conflicts = {
-            "aligned-and-sealed-labels": (self.protection.sealed, "sealed labels"),
+            "aligned-and-sealed-labels": (self.protection.sealed, sealed),
             "aligned-and-start-from": (self.training.start_from, "training.start_from"),
-            "neighbours-need-places": (
-                features and features.among_neighbours,
-                "features.average_of or exchange_of, which need its own places",
-            ),
         }
         for name, terms in self.secondaries.items():
             if terms.aligned_with is None:
                 continue
-            hidden = {"aligned-and-hide-rows": (terms.hide_rows, "hide_rows of '{}', which hides row numbers")}
-            for code, (found, what) in (conflicts | hidden).items():
+            for code, (found, what) in conflicts.items():
                 if found:
-                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' with"
-                    preset, way_out = self.protection.preset, "remove either"
-                    if preset and code in SET_BY_PRESET:
-                        way_out = f"preset '{preset}' sets it, so set {SET_BY_PRESET[code]} or remove aligned_with"
-                    message = f"{message} {what.format(terms.aligned_with)}; {way_out}"
+                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' with {what}; remove either"
                     raise RuleError(message, "secondaries", name, "aligned_with", code=code)
         return self
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Job:
-        """Validate settings such as those that :meth:`to_dict` returns."""
-        return cls.parse(settings, "the job")
+        """Validate settings such as those that :meth:`to_dict` returns, in this version or an earlier one."""
+        return cls.parse(without_unused(settings) if isinstance(settings, Mapping) else settings, "the job")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
@@ -650,10 +574,6 @@ class Job(ConfigFile):
                 if not (name in usual and term == usual[name])
                 and (name in ALIGNED_SETTINGS or terms["aligned_with"] is None)
             }
-        features = settings["protection"]["features"]
-        for name in ("average_of", "exchange_of"):
-            if features is not None and features[name] is None:
-                del features[name]
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
                 del settings[section][name]
@@ -665,7 +585,7 @@ class Job(ConfigFile):
 
         Certificates say who a party is, so a job whose coordinator moves is still the job that its owners approved.
         """
-        settings = self.to_dict()
+        settings = with_unused(self.to_dict())
         for role in ("coordinator", "primary"):
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -112,15 +112,6 @@ JobHashList = Annotated[
 ]
 
 
-class CutRequirement(ConfigSection):
-    """Required protection of activations or gradients."""
-
-    max_clip: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=1.0)
-    """Largest accepted `clip`. Default: no limit."""
-    min_noise: Annotated[float, real_number(0, 1e6)] = setting(example=0.5)
-    """Smallest accepted noise, as a multiple of the clip; jobs without noise are refused."""
-
-
 class AuditRequirement(ConfigSection):
     """Required privacy audit of exactly this job on the party's own table."""
 
@@ -154,28 +145,13 @@ class Policy(ConfigSection):
     blur are refused."""
     min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=5)
     """Smallest accepted `min_degree`."""
-    min_dummies: Annotated[float | None, Field(gt=0, le=0.9, title="a share above 0 and up to 0.9")] = setting(
-        None, example=0.2
-    )
-    """Smallest accepted share of links to random candidates."""
-    hide_rows: bool = False
-    """Require `hide_rows`."""
     min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=2.0)
-    """Smallest accepted noise on the features of secondaries, in standard deviations of each column. With
-    `min_average_of` or `min_exchange_of`, a job that meets any of these rules is accepted."""
-    min_average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Smallest accepted `features.average_of`."""
-    min_exchange_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
-    """Smallest accepted `features.exchange_of`; `features.average_of` of that number is accepted too."""
+    """Smallest accepted noise on the features of secondaries, in standard deviations of each column."""
     sealed_labels: bool = False
     """Require sealed labels (`protection.gradients = "none"`)."""
     explanations: bool = True
     """Secondary only: accept jobs whose explanations of single predictions show its records. `false` requires
     `explanations = false` for this secondary in the job, by which the primary promises to leave them out."""
-    activations: CutRequirement | None = None
-    """Required protection of the activations that secondaries send. Default: none."""
-    gradients: CutRequirement | None = None
-    """Required protection of the gradients that the primary sends. Default: none."""
     audit: AuditRequirement | None = None
     """Privacy audit required before this party takes part. Default: none."""
     max_retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
@@ -200,8 +176,8 @@ class Policy(ConfigSection):
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
     max_jobs: Annotated[int, whole_number(1, 1_000_000)] = 100
-    """Secondary only: number of jobs in which it takes part with one primary. Every job draws new noise on similarities
-    and activations, so n jobs reveal as much as one with noise divided by sqrt(n)."""
+    """Secondary only: number of jobs in which it takes part with one primary. Every job draws new noise on
+    similarities, so n jobs reveal as much as one with noise divided by sqrt(n)."""
     max_total_epochs: Annotated[int, whole_number(1, 1_000_000_000)] = 100_000
     """Secondary only: number of epochs that one primary may train with it, over all jobs and studies."""
     max_records: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=5000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
+from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.protocol.messages import Role
 
@@ -96,7 +96,7 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
         yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
-        for rule, setting in (("min_k", "k"), ("min_degree", "min_degree"), ("min_dummies", "dummies")):
+        for rule, setting in (("min_k", "k"), ("min_degree", "min_degree")):
             least, value = getattr(policy, rule), getattr(terms, setting)
             if least is not None and value < least:
                 yield rule, f"requires {setting} of at least {least}{where}, but the job has {value}"
@@ -108,51 +108,21 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
             message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"
             yield "max_epsilon_per_km", message
-        if policy.hide_rows and not terms.hide_rows:
-            yield "hide_rows", f"requires hide_rows{where}, but the job shows the primary which rows repeat"
         if not policy.explanations and terms.explanations:
             yield "explanations", "requires explanations = false, but explanations of the job show its records"
 
 
-def _check_features(policy: Policy, terms: FeatureTerms | None) -> Violations:
-    """Check noise on features and what neighbours share; where a policy names several rules, any is enough.
-
-    Averages disclose less than an exchange, so they meet its rule too.
-    """
-    noise, averaged, shared = (terms.noise, terms.average_of, terms.among_neighbours) if terms else (None, None, None)
-    rules = (
-        ("min_feature_noise", policy.min_feature_noise, noise or 0.0, "feature noise of"),
-        ("min_average_of", policy.min_average_of, averaged or 1, "averages over"),
-        ("min_exchange_of", policy.min_exchange_of, shared or 1, "an exchange among"),
-    )
-    required = [(rule, least, has, text) for rule, least, has, text in rules if least is not None]
-    if required and all(has < least for _, least, has, _ in required):
-        wanted = " or ".join(f"{text} at least {least:g}" for _, least, _, text in required)
-        found = " and ".join(f"{text} {has:g}" for _, _, has, text in required)
-        yield required[0][0], f"requires {wanted}, but the job has {found}"
-
-
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     policy, protection = party_file.policy, job.protection
-    yield from _check_features(policy, protection.features)
+    least, noise = policy.min_feature_noise, protection.features.noise if protection.features else 0.0
+    if least is not None and noise < least:
+        yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
     if policy.sealed_labels and not protection.sealed:
         yield "sealed_labels", "requires sealed labels, but the job sends gradients"
     longest, days = policy.max_retention_days, protection.retention.days
     if longest is not None and protection.sealed and days > longest:
         message = f"accepts that activations are stored for at most {longest} days, but the job has {days}"
         yield "max_retention_days", message
-    cuts = (
-        ("activations", policy.activations, protection.activations),
-        ("gradients", None if protection.sealed else policy.gradients, protection.gradient_noise),
-    )
-    for what, required, terms in cuts:
-        if required is None:
-            continue
-        if terms is None or terms.noise < required.min_noise:
-            has = "none" if terms is None else f"{terms.noise:g}"
-            yield what, f"requires noise of at least {required.min_noise:g} on {what}, but the job has {has}"
-        if terms is not None and required.max_clip is not None and terms.clip > required.max_clip:
-            yield what, f"requires a clip of at most {required.max_clip:g} on {what}, but the job has {terms.clip:g}"
 
 
 def _check_training_and_peers(job: Job, party_file: PartyFile) -> Violations:

@@ -14,14 +14,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from fedsim.config.job import Job, Protection
+from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, link_encoded_tables, load_private_links
-from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
@@ -30,12 +29,10 @@ from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import prepare_primary, training_overrides
-from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
+from fedsim.splitnn import Features, Neighbours, party_model
 from fedsim.training import NeighbourList, train_with
-from fedsim.training.data import as_features
-from fedsim.training.loop import training_settings
 from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -109,40 +106,8 @@ def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers
     return np.array([first.get(key, -1) for key in ours.to_list()], dtype=np.int64)
 
 
-# All tables in this process. Nothing is sent, so neither approval nor policy is checked; clip, noise, blur and dummies
-# are those of the job, and records are linked as the coordinator would link them.
-
-
-@dataclass(frozen=True, eq=False)
-class ProtectedTrainer:
-    """Trains rungs with the clip and noise of a job on what crosses the cut; ``secret`` seeds the noise."""
-
-    protection: Protection
-    secret: bytes
-
-    def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
-        """Train one rung; one that needs no partner is not protected, because nothing crosses."""
-        terms = self.protection
-        plain = terms.activations is None and terms.gradient_noise is None
-        if rung.needs_no_partner or terms.sealed or plain:  # sealed rows have their noise already
-            return run_training(rung, arrays)
-        split = arrays.split
-        config = rung.config(arrays.about["seed"], n_train=len(split.train))
-        context = training_settings(config, split, None)
-        secret = derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
-        clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
-        lists = []
-        for data in rung.secondary_data(arrays):
-            if data.neighbours:
-                features = as_features(data.features)
-                party = secondary_model.start_secondary(
-                    data.name, features, clipped, total_steps=context.total_steps, device=context.device
-                )
-                activations = cut_noise_from_secret(terms.activations, secret)
-                gradients = cut_noise_from_secret(terms.gradient_noise, secret)
-                noisy = cut_layer.NoisySecondary(party, activation_noise=activations, gradient_noise=gradients)
-                lists.append(NeighbourList(data.neighbours, (noisy,)))
-        return RungOutcome.of(train_with(rung.primary_data(arrays), lists, split, config))
+# All tables in this process. Nothing is sent, so neither approval nor policy is checked; noise and blur are
+# those of the job, and records are linked as the coordinator would link them.
 
 
 def refuse_aligned(job: Job) -> None:
@@ -243,7 +208,7 @@ class JobCases:
                 store = RunStore(folder, self.job)
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
-            features = store.protect_features(table.network_features(), table, name)
+            features = store.protect_features(table.network_features(), table)
             embedding = store.embed_features(features, name) if self.job.sends_embedding else None
             if embedding is not None and self.job.protection.sealed:
                 features = Features(embedding)
@@ -252,7 +217,7 @@ class JobCases:
         return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
-        rule = replace(self.job.secondaries[name].linkage, hide_rows=False)
+        rule = self.job.secondaries[name].linkage
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         secret = RunStore(self.folder, self.job).secret
@@ -382,7 +347,7 @@ class RemoteTrainer:
     def fetch_embedding(self, name: str, links: PrivateLinks) -> Floats32:
         """Return the embedding of the linked rows of a secondary, as it sent it to the job; other rows are zeros."""
         job = self.context.job
-        form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+        form = cut_layer.wire_format(job.training.wire)
         while True:
             try:
                 remote = RemoteSecondary(self.peers[name].session(), form, folder=self.context.folder)
@@ -396,12 +361,11 @@ class RemoteTrainer:
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job
-        noise = RunStore.of(self.context).cut_noise(job.protection.gradient_noise)
-        form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+        form = cut_layer.wire_format(job.training.wire)
         device = party_model.resolve_device(self.context.party_file.device)
         order, lists = rung.link_order(arrays), []
         for linked in rung.secondaries(arrays):
             study = ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked))
-            holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, device=device, study=study)
+            holder = RemoteSecondary(self.peers[linked.name].session(), form, device=device, study=study)
             lists.append(NeighbourList(Neighbours(*rung.links(linked, order)), (holder,)))
         return lists

@@ -29,7 +29,7 @@ from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Scale
-from fedsim.validation import validate_integer, validate_number, validate_share
+from fedsim.validation import validate_integer, validate_number
 
 if TYPE_CHECKING:
     from fedsim.linkage.engines import Engine
@@ -54,14 +54,11 @@ class LinkageConfig:
     tau: float | None = None  # a bound on the success of the greedy attack
     sigma: float | None = None  # or the standard deviation of the noise
     min_degree: int = 1  # candidates listed by fewer training records than this are not listed at all
-    dummies: float = 0.0  # share of links that point to a random candidate
-    hide_rows: bool = False  # whether the primary must not see which partners repeat
     field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has its own similarity
     relative: bool = False  # whether similarities are relative to the candidate's nearest other records
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
-        validate_share(dummies=self.dummies)
         validate_number(self.sigma or 0.0, "sigma", least=0)
         metric, valid = get_metric(self.metric), METRICS.names(in_jobs=True)
         if metric.name not in valid:
@@ -407,18 +404,7 @@ def _to_private_links(
             vectors[nothing] = [np.nanmin(part) if np.isfinite(part).any() else 0.0 for part in parts]
     else:
         vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
-    pseudonym = pairs.partner.astype(np.int32)
-    if linking.dummies > 0:  # a filter gets the same dummies in every request, whatever records come with it
-        key = keyed_prng.derive_subkey(secret, "dummies", 32)
-        _, first, of_record = np.unique(pairs.queries.bits, axis=0, return_index=True, return_inverse=True)
-        places = np.searchsorted(state.allowed, pairs.partner[first])
-        mixed = np.empty_like(places)
-        for row, record in enumerate(first):
-            digest = blake2b(pairs.queries.bits[record].tobytes(), key=key, digest_size=16).digest()
-            rng = np.random.default_rng(int.from_bytes(digest, "big"))
-            mixed[row] = mechanisms.add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
-        pseudonym = state.allowed[mixed[of_record.reshape(-1)]]
-    return rank_by_similarity(pseudonym, vectors)
+    return rank_by_similarity(pairs.partner.astype(np.int32), vectors)
 
 
 def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> PrivateLinks:

@@ -1,4 +1,4 @@
-"""Differential privacy of Gaussian noise and its composition over steps (paper, Theorem 1; Gaussian DP).
+"""Differential privacy of Gaussian noise (paper, Theorem 1).
 
 The paper's sensitivity does not follow from its own definition; it is included to reproduce its figures. Theorem 1
 states the smallest epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` returns the one that
@@ -8,12 +8,11 @@ holds (Balle and Wang, 2018).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from scipy.special import log_ndtr, ndtr
 
 from fedsim.errors import SettingError
-from fedsim.validation import validate_integer, validate_positive
+from fedsim.validation import validate_positive
 
 PAPER_DELTA = 1e-5  # in the paper's figures
 
@@ -102,41 +101,3 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
     ratio = sensitivity / sigma
     highest = ratio**2 / 2 + ratio * math.sqrt(2 * math.log(1 / delta))  # enough by the classic tail bound
     return float(brentq(excess, 0.0, highest, xtol=1e-12))
-
-
-@dataclass(frozen=True)
-class Accountant:
-    """The exact privacy budget spent by steps with Gaussian noise (Dong, Roth and Su, 2022).
-
-    A step with noise sigma on values of sensitivity Delta is mu-GDP with mu = Delta / sigma. Steps, including adaptive
-    ones, compose to the square root of the sum of squares, and mu-GDP is one Gaussian mechanism with sigma = 1 / mu.
-
-    >>> spent = Accountant().after(sigma=4.0, sensitivity=1.0, steps=100)
-    >>> spent.mu, round(spent.epsilon(delta=1e-5), 2)
-    (2.5, 13.21)
-    """
-
-    mu: float = 0.0
-
-    def after(self, *, sigma: float, sensitivity: float, steps: int = 1) -> Accountant:
-        """Return the budget spent after more steps."""
-        validate_positive(sigma=sigma, sensitivity=sensitivity)
-        added = math.sqrt(validate_integer(steps, "steps", least=0)) * sensitivity / sigma
-        return Accountant(math.hypot(self.mu, added))
-
-    @property
-    def max_attack_auc(self) -> float:
-        """The largest AUC with which any attack distinguishes two neighbouring secrets, such as two labels.
-
-        >>> round(Accountant(mu=0.358).max_attack_auc, 3)
-        0.6
-        """
-        return float(ndtr(self.mu / math.sqrt(2.0)))
-
-    def epsilon(self, *, delta: float) -> float:
-        """Return the smallest epsilon for this delta."""
-        return 0.0 if self.mu == 0 else gaussian_epsilon(sigma=1.0, delta=delta, sensitivity=self.mu)
-
-    def delta(self, *, epsilon: float) -> float:
-        """Return the smallest delta for this epsilon."""
-        return 0.0 if self.mu == 0 else gaussian_delta(epsilon=epsilon, sigma=1.0, sensitivity=self.mu)

@@ -54,7 +54,6 @@ class ListSizes:
     n_bits: int
     k: int
     n_fields: int = 1
-    hide_rows: bool = False
 
     @property
     def most_queries(self) -> int:
@@ -64,9 +63,8 @@ class ListSizes:
 
     @property
     def most_rows(self) -> int:
-        """The rows of the secondary, or the links if rows are hidden."""
-        candidates = MAX_FRAME_BYTES // -(-self.n_bits // 8)
-        return self.most_queries * self.k if self.hide_rows else candidates
+        """The rows of the secondary whose filters fit into one message."""
+        return MAX_FRAME_BYTES // -(-self.n_bits // 8)
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,6 @@ class MessageBounds:
             "n_bits": (min(bits), max(bits)),
             "b": (-(-min(bits) // 8), -(-max(bits) // 8)),
             **dict.fromkeys(("n", "n_trained"), (1, queries)),
-            "row-order.n": (0, queries),
             **dict.fromkeys(("width", "C"), (1, MAX_WIDTH)),
             "ready.width": (1, MAX_WIDTH) if cut_width is None else (cut_width, cut_width),
             **dict.fromkeys(("step", "total_steps"), (-1, MAX_STEPS)),

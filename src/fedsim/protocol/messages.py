@@ -62,7 +62,7 @@ def safe_peer_text(text: str) -> str:
     return replace_unprintable(text[:MAX_PEER_TEXT])
 
 
-PROTOCOL = 3  # increase whenever a message changes
+PROTOCOL = 4  # increase whenever a message changes
 OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
 UNLINKED = -1  # the row behind a pseudonym that no record of the primary is linked to
 
@@ -198,7 +198,7 @@ class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
     """The partners of primary records as pseudonymous row numbers, with noisy similarities.
 
     Records of training with equal encodings have equal partners, which are sent once, in the order of the first of
-    them; if the job hides rows, every link has a number of its own, and every record its partners.
+    them.
     """
 
     # Neither the scale nor the noise chosen for a tau: both together would turn similarities back into distances.
@@ -211,7 +211,7 @@ class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
 
 
 class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
-    """The row of the secondary behind each pseudonym, or each link if the job hides rows; the primary never sees it.
+    """The row of the secondary behind each pseudonym; the primary never sees it.
 
     A row that no record of the primary is linked to is left out: its pseudonym stands for -1.
     """
@@ -219,7 +219,6 @@ class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
     partner_list: str
     n_trained: int  # training records of the primary, which bound the number of steps; all under sealed labels
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
-    records: Annotated[NDArray[Any], Shape(("uint64",), "n")]  # keyed hash of every record, if the job hides rows
     seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # key of the links of new records, sealed later
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from fedsim.attack.finding import Adversary, AttackKind, Victim
 from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file, policy
-from fedsim.config.job import CutTerms, Job, coordinate_columns
+from fedsim.config.job import Job, coordinate_columns
 from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import SettingError, replace_unprintable
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
@@ -502,25 +502,17 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
 
     Where an audit shows that something can be inferred from it, the same cell says so.
     """
-    hidden = any(terms.hide_rows for terms in job.secondaries.values())
-    numbers = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
     noise = {name: disclosure.describe_noise(terms) for name, terms in job.lists.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
 
-    def protection(terms: CutTerms | None) -> str:
-        return "unprotected" if terms is None else f"clipped to {terms.clip:g}, noise {terms.noise:g} times that"
-
     sealed = job.protection.sealed
-    gradients = "none: labels are sealed" if sealed else protection(job.protection.gradient_noise)
-    activations = protection(job.protection.activations)
+    gradients = activations = "none: labels are sealed" if sealed else "unprotected"
     encoded = "encoded, without the key"
     embedding: tuple[tuple[str, ...], ...] = ()
     if job.sends_embedding:
-        kind = f"every row once, as {job.protection.embedding_name} embedding, {activations}"
+        kind = f"every row once, as {job.protection.embedding_name} embedding, unprotected"
         embedding = ((EMBEDDED_ROWS, kind, "its own", NOT_SEEN),)
-    if sealed:
-        activations = "none: labels are sealed"
     rows = (
         (IDENTIFIERS_OF[Victim.PRIMARY], "its own", NOT_SEEN, encoded),
         (IDENTIFIERS_OF[Victim.SECONDARY], NOT_SEEN, "its own", encoded),
@@ -529,7 +521,7 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
         ("labels", "its own", NOT_SEEN, NOT_SEEN),
         ("distances", NOT_SEEN, NOT_SEEN, "all that it computes"),
         ("similarities", similarities, NOT_SEEN, "before noise"),
-        ("partner records of a record", numbers, "the requested rows", "all"),
+        ("partner records of a record", "pseudonymous row numbers", "the requested rows", "all"),
         *embedding,
         (ACTIVATIONS, activations, "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),

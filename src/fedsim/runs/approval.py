@@ -13,6 +13,7 @@ from typing import Any
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.config.policy import hardening_steps
+from fedsim.config.removed import without_unused
 from fedsim.errors import FedSimError
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.storage.files import atomic_write
@@ -75,7 +76,7 @@ def approve(
                 "identifiers": list(terms.encoding.columns),
                 "bits": terms.encoding.n_bits,
                 "hardening": hardening_steps(terms),
-                **terms.model_dump(include={"blur", "min_degree", "dummies", "hide_rows"}),
+                **terms.model_dump(include={"blur", "min_degree"}),
             }
             for name, terms in job.secondaries.items()
         },
@@ -115,7 +116,7 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
         code, reason = "not-approved", "there is no approval"
         if earlier:
             last = max(earlier, key=lambda other: other.time)
-            change = first_difference(job.to_dict(), dict(last.settings))
+            change = first_difference(job.to_dict(), without_unused(last.settings))
             code, reason = "job-changed", f"it has changed since the last approval ({change})"
     elif (approval.job, approval.role, approval.name) != (job.hash, str(party_file.role), party_file.name):
         code, reason = "approval-of-another", "the stored approval is for another job or party"

@@ -6,7 +6,7 @@ They stay in its run folder, which only the primary can read.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import TypeAdapter, ValidationError
 
+from fedsim.config.removed import without_unused
 from fedsim.data.column_names import is_name_part_column, is_personal_column
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
@@ -230,7 +231,7 @@ def read_run_record(folder: Path) -> RunRecord:
     if record.format != RECORD_FORMAT:
         message = f"{path} has format {record.format}, but this release reads {RECORD_FORMAT}"
         raise FileError(f"{message}; use the release that wrote it", code="other-format", format=record.format)
-    return record
+    return replace(record, job=without_unused(record.job))
 
 
 def read_test_predictions(folder: Path) -> pl.DataFrame:

@@ -17,11 +17,9 @@ import numpy as np
 import torch
 
 from fedsim import errors
-from fedsim.config.job import Job
 from fedsim.linkage.private_linkage import PrivateLinks, count_links
 from fedsim.pipeline.partner_features import LocalRows
-from fedsim.protocol import cut_layer
-from fedsim.protocol.cut_layer import WireFormat
+from fedsim.protocol.cut_layer import WireFormat, wire_format
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted
@@ -35,7 +33,6 @@ from fedsim.runs.deletion import (
     timestamp,
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import RunStore
 from fedsim.splitnn import Features, Neighbours
 from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
 from fedsim.training import NeighbourList, SecondaryData
@@ -176,14 +173,9 @@ def load_or_fetch_rows(
 
 def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: PrivateLinks) -> LocalRows:
     """Return the linked rows of a secondary, which are here from now on."""
-    rows = load_or_fetch_rows(context, peer, party, links, received_form(context.job))
+    rows = load_or_fetch_rows(context, peer, party, links, wire_format(context.job.training.wire))
     partner = rows.places(links.partner)
     return LocalRows([SecondaryData(rows.features, partner, links.vectors, party.name)], rows.values)
-
-
-def received_form(job: Job) -> WireFormat:
-    """Return the wire format of what secondaries send."""
-    return cut_layer.wire_format(job.training.wire, job.protection.activations)
 
 
 @dataclass(eq=False)
@@ -198,9 +190,9 @@ class RemoteRows:
     def open(self, training_context: TrainingContext) -> NeighbourList:
         """Return the list with holders over the present sessions."""
         context, job = self.context, self.context.job
-        noise = RunStore.of(context).cut_noise(job.protection.gradient_noise)
-        options: dict[str, Any] = {"noise": noise, "device": training_context.device, "folder": context.folder}
-        self._holders = tuple(RemoteSecondary(peer.session(), received_form(job), **options) for peer in self.peers)
+        form = wire_format(job.training.wire)
+        options: dict[str, Any] = {"device": training_context.device, "folder": context.folder}
+        self._holders = tuple(RemoteSecondary(peer.session(), form, **options) for peer in self.peers)
         return NeighbourList(self._neighbours, self._holders)
 
     def embedded(self) -> EmbeddedPartners | None:

@@ -218,8 +218,7 @@ def open_party_context(
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
     lists = [
-        ListSizes(terms.encoding.n_bits, terms.k, max(1, len(terms.field_bytes)), terms.hide_rows)
-        for terms in job.secondaries.values()
+        ListSizes(terms.encoding.n_bits, terms.k, max(1, len(terms.field_bytes))) for terms in job.secondaries.values()
     ]
     bounds = MessageBounds.for_lists(lists, _cut_width(job) if party_file.party.role is Role.PRIMARY else None)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.cells import CellType, read_cells, read_number_columns
-from fedsim.config.job import CutTerms, Job, SecondaryTerms, place_columns
+from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
@@ -36,8 +34,6 @@ from fedsim.linkage.encoding import (
 )
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
-from fedsim.protocol import cut_layer
-from fedsim.protocol.cut_layer import CutNoise
 from fedsim.registry import PRESETS, SPLITS
 from fedsim.runs.approval import require_approval
 from fedsim.runs.earlier_run import find_earlier_run
@@ -192,13 +188,6 @@ class PartyData:
         """Return the identifiers for one list as they are encoded."""
         return blur_identifiers(self.identifiers(secondary), self.job.secondaries[secondary], secret, self.source)
 
-    def blurred_places(self, secondary: str, secret: bytes) -> Floats | None:
-        """Return latitude and longitude as they are encoded for one list, (n, 2), if these link."""
-        columns = place_columns(self.job.secondaries[secondary].encoding)
-        if columns is None or secondary not in self.columns.identifiers:  # it is aligned with another
-            return None
-        return read_number_columns(self.blurred_identifiers(secondary, secret), columns, self.source)
-
     def fit_encoding(self, secondary: str) -> dict[str, Any]:
         """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
         return fit_encoding(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
@@ -341,27 +330,22 @@ class RunStore:
         """Derive a seed that nobody else knows, another one for every seed of a job."""
         return int.from_bytes(keyed_prng.derive_subkey(self.secret, f"weights of seed {seed}", 8), "big") >> 1
 
-    def cut_noise(self, terms: CutTerms | None) -> CutNoise | None:
-        """Return clipping and noise for what this party sends over the cut."""
-        return None if terms is None else cut_noise_from_secret(terms, self.secret)
-
-    def protect_features(self, features: layers.Features, table: PartyData, secondary: str) -> layers.Features:
-        """Average or exchange features made from this table, or add noise to them, as the job requires."""
+    def protect_features(self, features: layers.Features, table: PartyData) -> layers.Features:
+        """Add the noise that the job requires to features made from this table."""
         if self.job.protection.features is None:
             return features
-        secret, digest = self.secrets.lasting, frame_digest(table.features())
-        return protect_features(features, table.blurred_places(secondary, secret), self.job, secret, digest)
+        return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features()))
 
     def embed_features(self, features: layers.Features, party: str) -> Floats32:
-        """Return the embedding that a secondary sends, with the job's noise; computed once and then read."""
+        """Return the embedding that a secondary sends; computed once and then read."""
         path = self.folder / SEALED_FILE
         digest = tensor_file.arrays_digest(features.numbers, features.codes)
         with suppress(FileError):  # missing or damaged: the same seed gives the same rows again
             saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT, mapped=True)
             if facts == {"features": digest}:
                 return np.asarray(saved["rows"])
-        source, noise = party_model.RandomSource(self.own_seed(self.job.seed), party), self.job.protection.activations
-        rows = embedded_rows(features, self.job, source, self.cut_noise(noise), self.folder).numpy()
+        source = party_model.RandomSource(self.own_seed(self.job.seed), party)
+        rows = embedded_rows(features, self.job, source, self.folder)
         tensor_file.save_tensors(path, SEALED_FORMAT, {"rows": rows}, {"features": digest})
         return rows
 
@@ -460,11 +444,6 @@ def load_encoding_fit(path: Path) -> dict[str, Any] | None:
 # so that a restart or a second request draws the same noise again.
 
 
-def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | None:
-    """Return clipping and noise by a given secret."""
-    return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
-
-
 def embedding_width(job: Job) -> int:
     """Return the width of the embedding that secondaries send, unless it has one column per number and category."""
     width: int = PRESETS[job.training.preset].local.cut
@@ -475,15 +454,10 @@ def embedded_rows(
     features: layers.Features,
     job: Job,
     source: party_model.RandomSource,
-    noise: CutNoise | None,
     folder: Path | None = None,
-) -> Tensor:
-    """Return the embedding of every row that a secondary sends, with noise that is drawn once."""
-    kind, width = job.protection.embedding_name, embedding_width(job)
-    rows = torch.from_numpy(embedding.embed(features, kind, width, source, folder))
-    if noise is None:
-        return rows
-    return noise.clip_and_add_noise(rows, np.arange(len(rows)), cut_layer.values_occasion("sealed rows", rows))
+) -> Floats32:
+    """Return the embedding of every row that a secondary sends."""
+    return embedding.embed(features, job.protection.embedding_name, embedding_width(job), source, folder)
 
 
 def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table: str) -> pl.DataFrame:
@@ -516,58 +490,10 @@ def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: b
     )
 
 
-def protect_features(
-    features: layers.Features, places: Floats | None, job: Job, secret: bytes, table: str
-) -> layers.Features:
-    """Average features over neighbours or exchange them, and add noise, by a given secret and as the job requires.
-
-    ``places`` are those that were encoded: groups by unblurred places would reveal more of them than blurring permits.
-    """
+def protect_features(features: layers.Features, job: Job, secret: bytes, table: str) -> layers.Features:
+    """Add noise to features, by a given secret and as the job requires."""
     terms = job.protection.features
-    if terms is not None and terms.average_of is not None and places is not None:
-        features = average_features(features, places, terms.average_of)
-    if terms is not None and terms.exchange_of is not None and places is not None:
-        features = exchange_features(features, places, terms.exchange_of, secret)
-    if terms is None or terms.noise is None:
-        return features
-    return add_feature_noise(features, terms.noise, secret, table=table)
-
-
-def average_features(features: layers.Features, places: Floats, size: int) -> layers.Features:
-    """Average features over at least ``size`` neighbours."""
-    mechanism = mechanisms.AveragedFeatures(size)
-    group = neighbour_groups(places, size)
-    return replace(
-        features,
-        numbers=mechanism.average(features.numbers, group).astype(np.float32),
-        codes=mechanism.most_common(features.codes, features.cardinalities, group),
-        spread=features.many_valued,
-    )
-
-
-def exchange_features(features: layers.Features, places: Floats, size: int, secret: bytes) -> layers.Features:
-    """Exchange features among at least ``size`` neighbours by a given secret.
-
-    Whatever columns a job uses, records at the same places exchange alike: two exchanges would reveal more than one.
-    """
-    table = tensor_file.arrays_digest(places)
-    mechanism = mechanisms.ExchangedFeatures(size)
-    group = neighbour_groups(places, size)
-    key = keyed_prng.derive_subkey(secret, f"features exchanged by {size} of {table}", keyed_prng.BLOCK_KEY_BYTES)
-    blocks = np.zeros((len(features), 2), keyed_prng.WORD_DTYPE)
-    blocks[:, 0] = np.arange(len(features), dtype=np.uint64)
-    uniforms = _uniform_from_words(keyed_prng.random_words(key, blocks))
-    return replace(features.take(mechanism.sources(group, uniforms)), spread=features.many_valued)
-
-
-def neighbour_groups(places: Floats, size: int) -> Integers:
-    """Return a group of at least ``size`` neighbours for every place in degrees, (n, 2) -> (n,)."""
-    if len(places) < size:
-        groups = f"groups of {size} neighbours"
-        message = f"{len(places)} records are too few for {groups}; use more records or smaller groups"
-        raise SettingError(message, code="too-few-records", limit=size)
-    # A degree of longitude is shorter than one of latitude; groups should be round.
-    return mechanisms.group_neighbours(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))], size)
+    return features if terms is None else add_feature_noise(features, terms.noise, secret, table=table)
 
 
 def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:

@@ -24,6 +24,7 @@ from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
+from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
@@ -350,7 +351,7 @@ class Predictor:
                 embedded.append(None)
                 continue
             if len(missing):
-                form = partner_rows.received_form(job)
+                form = wire_format(job.training.wire)
                 remote = RemoteSecondary(peer.session(), form, predicting=True)
                 remote.use_partners(found)
                 rows = rows.extend(missing, partner_rows.fetch_rows(remote, missing), now)
@@ -375,7 +376,7 @@ class Predictor:
         by_name = {party.name: None if party.name in away else peer.session() for party, peer in peers}
         sessions, missing = list(by_name.values()), self._missing_lists(away)
         if self._model is None or self._model[0] != sessions:
-            form = partner_rows.received_form(job)
+            form = wire_format(job.training.wire)
             neighbours = []
             for name, terms in job.lists.items():
                 holders = []

@@ -667,7 +667,7 @@ def _link_list_summary(
     store: RunStore, ended: CompletedTraining, name: str, links: PrivateLinks
 ) -> record.LinkListSummary:
     terms = ended.job.secondaries[name]
-    hidden, noisy = terms.hide_rows, bool(terms.tau or terms.sigma)
+    noisy = bool(terms.tau or terms.sigma)
     encoded, similarity, k = store.encoded(ended.table, name), links.similarity, links.partner.shape[1]
     ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
@@ -677,9 +677,9 @@ def _link_list_summary(
         secondary=name,
         k=k,
         records=len(links),
-        candidates=None if hidden else candidates,
+        candidates=candidates,
         similarity_by_rank=[np.quantile(similarity[:, rank], QUANTILES).tolist() for rank in range(k)],
-        reuse=[] if hidden else list(zip(times.tolist(), how_many.tolist(), strict=True)),
+        reuse=list(zip(times.tolist(), how_many.tolist(), strict=True)),
         unmatched=ended.gates.unmatched.get(name),
         **asdict(judge_received_links(terms.encoding, encoded, ends, noisy=noisy)),
     )

@@ -86,7 +86,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     else:
         preparation = table.fit_features()
     features = layers.Features.of(preparation.apply(frame, context.folder))
-    features = store.protect_features(features, table, context.party_file.name)
+    features = store.protect_features(features, table)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
@@ -147,7 +147,7 @@ def _load_or_fetch_order(
     digest = frame_digest(table.features()) if encoded is None else transport.offer_digest(encoded)
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
-        saved = RowMapping(arrays["rows"], arrays["records"], arrays["key"], int(arrays["n_trained"][0]))
+        saved = RowMapping(arrays["rows"], arrays["key"], int(arrays["n_trained"][0]))
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
             what = "table" if encoded is None else "identifiers"
@@ -169,7 +169,7 @@ def _load_or_fetch_order(
             return saved, digest
         raise PeerError("the coordinator reports no change, but sent no row order before", code="unexpected-reply")
     with atomic_write(path, mode=0o600) as file:
-        arrays = {"rows": order.rows, "records": order.records, "key": order.key}
+        arrays = {"rows": order.rows, "key": order.key}
         file.write_bytes(safetensors.numpy.save({**arrays, "n_trained": np.array([order.n_trained])}))
     return order, digest
 
@@ -241,8 +241,7 @@ class _SecondaryWorker:
             on_new_rows=self.shown.add,
             on_uses=self.shown.add_uses,
             on_farewell=self._mark_ended,
-            form=cut_layer.wire_format(job.training.wire, job.protection.gradient_noise),
-            noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
+            form=cut_layer.wire_format(job.training.wire),
             sealed=job.protection.sealed,
             embedding=None if self.embedding is None else torch.from_numpy(self.embedding),
         )
@@ -379,9 +378,8 @@ def request_limits(job: Job, party_file: PartyFile, n_trained: int, n_rows: int)
 
 def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:
     """Return the configuration that the job prescribes for all secondaries."""
-    own, activations = job.training, job.protection.activations
-    clip = None if activations is None else activations.clip
+    own = job.training
     config = secondary_model.secondary_config(
-        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, width=own.width, clip=clip
+        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, width=own.width
     )
-    return replace(config, local=layers.Bare(), clip=None) if job.protection.sealed else config
+    return replace(config, local=layers.Bare()) if job.protection.sealed else config

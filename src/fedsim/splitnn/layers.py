@@ -448,29 +448,3 @@ class RawFeatureNetwork(nn.Module):
     def forward(self, features: FeatureTensors, generator: torch.Generator | None = None) -> Tensor:
         columns: Tensor = self.encode(features)  # (B, E)
         return columns
-
-
-# Clipping bounds the norm of the cut layer's rows, so that adding noise to them yields a privacy guarantee.
-
-
-def clip_rows(rows: Tensor, clip: float) -> Tensor:
-    """Scale rows down to a norm of at most ``clip``, (B, C) -> (B, C); gradients flow through.
-
-    >>> clip_rows(torch.tensor([[3.0, 4.0], [0.0, 0.5]]), 1.0).norm(dim=1).tolist()
-    [1.0, 0.5]
-    """
-    length: Tensor = rows.norm(dim=1, keepdim=True)  # (B, 1)
-    return rows * (clip / length.clamp_min(1e-12)).clamp_max(1.0)
-
-
-class ClippedNetwork(nn.Module):
-    """A local network with a clipped cut layer."""
-
-    def __init__(self, network: LocalNetwork | RawFeatureNetwork, clip: float) -> None:
-        super().__init__()
-        if not 0 < clip < math.inf:
-            raise SettingError(f"clip={clip}; choose a finite length above 0", code="clip-out-of-range")
-        self.network, self.clip, self.width = network, clip, network.width
-
-    def forward(self, features: FeatureTensors, generator: torch.Generator | None = None) -> Tensor:
-        return clip_rows(self.network(features, generator), self.clip)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn import party_model
-from fedsim.splitnn.layers import Bare, ClippedNetwork, Features, FeatureTensors, Local, Piecewise
+from fedsim.splitnn.layers import Bare, Features, FeatureTensors, Local, Piecewise
 from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
 from fedsim.validation import validate_integer
 
@@ -206,12 +206,11 @@ PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "feds
 
 @dataclass(frozen=True)
 class SecondaryConfig:
-    """What all secondaries of a job run: network, optimiser, random seed and norm bound of the cut layer."""
+    """What all secondaries of a job run: network, optimiser and random seed."""
 
     local: Local | Bare
     optimiser: OptimiserConfig
     seed: int
-    clip: float | None = None
 
     def __post_init__(self) -> None:
         party_model.check_learning_rate(self.optimiser.rate)
@@ -229,7 +228,6 @@ def secondary_config(
     seed: int,
     learning_rate: float | None = None,
     width: int | None = None,
-    clip: float | None = None,
 ) -> SecondaryConfig:
     """Return what secondaries run under a preset and a method; ``None`` keeps the preset's learning rate and width.
 
@@ -238,7 +236,7 @@ def secondary_config(
     """
     chosen: Preset = PRESETS[preset]
     optimiser = with_learning_rate(chosen.optimiser, learning_rate)
-    return SecondaryConfig(secondary_network(method, with_width(chosen.local, width)), optimiser, seed, clip)
+    return SecondaryConfig(secondary_network(method, with_width(chosen.local, width)), optimiser, seed)
 
 
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
@@ -284,8 +282,7 @@ def start_secondary(
             "optimiser": party_model.describe(config.optimiser),
             "data": party_model.arrays_fingerprint([features.numbers, features.codes]),
         }
-        clip = {} if config.clip is None else {"clip": config.clip}
-        party.checkpoint_store = party_model.CheckpointStore(folder, job | clip)  # ``begin`` adds the number of steps
+        party.checkpoint_store = party_model.CheckpointStore(folder, job)  # ``begin`` adds the number of steps
     party.begin(total_steps)
     return party
 
@@ -301,7 +298,6 @@ def restore_secondary(
 
 def _build_secondary(name: str, features: Features, config: SecondaryConfig, device: torch.device) -> LocalSecondary:
     features.check(name)
-    local = config.local.build(features)
-    network = local if config.clip is None else ClippedNetwork(local, config.clip)
+    network = config.local.build(features)
     model = PartyModel(network, config.optimiser, RandomSource(config.seed, name), device)
     return LocalSecondary(name, network.width, model, features.on(device))

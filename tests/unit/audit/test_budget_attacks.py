@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.attack.finding import JOBS_ALLOWED, REPETITIONS, SCORE_ONCE, AttackFinding, AttackKind
+from fedsim.attack.finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding, AttackKind
 from fedsim.audit import build_checks
 from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
@@ -20,7 +20,7 @@ from fedsim.audit.run import (
     read_audit_tables,
     recommend_settings,
 )
-from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection, read_job
+from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import Policy, read_party_file
 from fedsim.linkage import private_linkage
 from fedsim.protocol.roles.coordinator import LinkedListState
@@ -31,7 +31,6 @@ from job_fixtures import lay_out
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
 SEALED = Protection(gradients="none", features=FeatureTerms(noise=1.0))
 BLUR = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
-NOISY_ACTIVATIONS = Protection(gradients="none", activations=CutTerms(clip=1.0, noise=0.25))
 NOISE_AGAIN, BEYOND = "noise drawn again", "requests beyond the budget"
 
 
@@ -76,13 +75,9 @@ def features_over(audited: PreparedAudit, jobs: int) -> AttackFinding:
     return found[f"features over {jobs} jobs"].found
 
 
-def test_noise_on_features_lasts_over_jobs_and_that_on_activations_averages_out(folder, sealed):
-    noisy = prepared(folder, NOISY_ACTIVATIONS)
-    lasting, drawn = ([features_over(audited, jobs) for jobs in (2, 10)] for audited in (sealed, noisy))
-    assert lasting[1].score.value == pytest.approx(lasting[0].score.value, abs=0.05)
-    assert drawn[0].score.value + 0.1 < drawn[1].score.value
-    assert drawn[1].figures[REPETITIONS] == 10
-    assert drawn[1].figures[SCORE_ONCE] < 0.5
+def test_noise_on_features_lasts_over_jobs(sealed):
+    few, many = (features_over(sealed, jobs) for jobs in (2, 10))
+    assert many.score.value == pytest.approx(few.score.value, abs=0.05)
 
 
 def test_many_jobs_find_a_blurred_place_no_better_than_who_knows_where_it_moved(folder):
@@ -90,15 +85,6 @@ def test_many_jobs_find_a_blurred_place_no_better_than_who_knows_where_it_moved(
     row = rows_of(audit, AttackKind.REPEATED_LINKS)["places over 8 jobs"]
     assert row.found.figures[JOBS_ALLOWED] == 8
     assert row.found.score.value <= row.guarantee.most
-    assert row.verdict is not Verdict.BROKEN
-
-
-def test_many_jobs_reveal_no_more_than_the_features_as_they_were_exchanged(folder):
-    exchanged = Protection(gradients="none", features=FeatureTerms(exchange_of=5))
-    settings = AuditSettings(most_records=300, tries=0)
-    audit = budget(prepared(folder, exchanged, blur=BLUR), Policy(max_jobs=20), settings=settings)
-    row = rows_of(audit, AttackKind.REPEATED_FEATURES)["features over 20 jobs"]
-    assert row.found.score.value <= row.guarantee.most < 0.5
     assert row.verdict is not Verdict.BROKEN
 
 
@@ -132,11 +118,6 @@ def test_the_smaller_limit_of_two_policies_counts(folder):
     secondary = Policy(max_jobs=50, max_total_epochs=10, max_new_records=500, max_record_uses=7)
     allowed = Allowance.of(job, secondary, Policy(max_new_records=400, max_new_links=3))
     assert allowed == Allowance(jobs=10 // 2, new_records=400, new_links=3, record_uses=7)
-
-
-def test_hidden_rows_leave_nothing_to_combine(folder):
-    audit = budget(prepared(folder, Protection(), hide_rows=True))
-    assert not list(audit.attacks(np.random.default_rng(0)))
 
 
 def checks(audit: BudgetAudit) -> dict[str, Verdict]:
@@ -214,8 +195,8 @@ def test_filters_and_places_that_are_found_by_asking_again_get_advice_each(folde
 
 
 def test_advice_against_repetition_names_a_limit_of_the_policy(folder):
-    audited, settings = prepared(folder, NOISY_ACTIVATIONS), replace(FAST, tries=2, limit=0.5)
+    audited, settings = prepared(folder, Protection(gradients="none")), replace(FAST, tries=2, limit=0.5)
     rows = list(rows_of(budget(audited), AttackKind.REPEATED_FEATURES).values())
     advice = recommend_settings(audited, rows, settings)
-    assert [each.setting.split(" = ")[0] for each in advice] == ["policy.max_jobs"]
-    assert advice[0].reached
+    assert [each.setting for each in advice] == ["policy.max_jobs = 1"]
+    assert not advice[0].reached  # without noise, one job shows the features as well as many

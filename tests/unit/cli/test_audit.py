@@ -83,7 +83,7 @@ def test_the_table_of_a_job_has_the_exact_success_of_who_knows_its_distances(fol
 
 def test_a_tradeoff_has_a_point_for_every_setting(folder, monkeypatch, capsys):
     words = ("lab", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--sweep")
-    assert fedsim(monkeypatch, *words, "activations") == 0
+    assert fedsim(monkeypatch, *words, "features") == 0
     points = json.loads((folder / "tradeoff.json").read_text())["points"]
     assert points[-1]["gain"] < points[0]["gain"]
     assert fedsim(monkeypatch, *words, "colour") == 2

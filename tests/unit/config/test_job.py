@@ -251,9 +251,6 @@ def test_a_secondary_that_is_aligned_with_another_has_its_terms_and_no_list():
     assert Job.from_dict(job.to_dict()).hash == job.hash
 
 
-NOISY = {"clip": 1.0, "noise": 1.0}
-
-
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -264,32 +261,9 @@ NOISY = {"clip": 1.0, "noise": 1.0}
         ({"protection": {"preset": "protected"}}, "aligned-and-sealed-labels"),
         ({"protection": {"gradients": "none"}}, "aligned-and-sealed-labels"),
         ({"training": {"start_from": "0" * 64}}, "aligned-and-start-from"),
-        (
-            {"secondaries": {"rentals": {"hide_rows": True}}, "protection": {"activations": NOISY}},
-            "aligned-and-hide-rows",
-        ),
     ],
 )
 def test_an_alignment_that_cannot_be_is_refused(changes, code):
     with pytest.raises(ConfigFileError) as caught:
         Job.from_dict(aligned_words(**changes))
     assert caught.value.faults[0].code == code
-
-
-def test_what_a_preset_sets_for_an_aligned_secondary_is_refused_with_the_setting_to_give():
-    with pytest.raises(ConfigFileError) as caught:
-        Job.from_dict(aligned_words(protection={"preset": "protected"}))
-    assert "preset" in str(caught.value)
-    assert "set gradients = " in str(caught.value)
-
-
-def test_features_of_an_aligned_secondary_are_not_averaged_over_places_that_it_does_not_have():
-    numeric = {"kind": "numeric", "low": -90, "high": 180, "threshold": 1}
-    fields = [{"column": name, "encoding": numeric} for name in ("lat", "lon")]
-    places = {"rentals": {"schema": {"version": 1, "fields": fields}}}
-    with pytest.raises(ConfigFileError) as caught:
-        Job.from_dict(aligned_words(secondaries=places, protection={"features": {"average_of": 5}}))
-    assert caught.value.faults[0].code == "neighbours-need-places"
-    job = Job.from_dict(aligned_words(secondaries=places, protection={"preset": "protected", "gradients": NOISY}))
-    assert job.secondaries["rentals"].blur is not None
-    assert vars(job.secondaries["debts"].linkage) == vars(job.secondaries["rentals"].linkage)

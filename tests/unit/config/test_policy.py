@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection, read_job
+from fedsim.config.job import FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.config.policy import (
     AUDIT_FORMAT,
@@ -50,16 +50,9 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", 'columns = ["lon"]', ("1",)),
         ("rentals", "max_epsilon_per_km = 10", ("10", "no blur")),
         ("rentals", "min_degree = 5", ("5", "1")),
-        ("rentals", "min_dummies = 0.2", ("0.2", "0")),
-        ("rentals", "hide_rows = true", ("hide_rows",)),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
-        ("rentals", "min_average_of = 5", ("5", "1")),
-        ("rentals", "min_exchange_of = 5", ("5", "1")),
-        ("rentals", "min_feature_noise = 2\nmin_average_of = 5", ("noise of 0", "averages over 1")),
         ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "explanations = false", ("explanations = false",)),
-        ("rentals", "activations = { min_noise = 0.5 }", ("0.5", "none")),
-        ("city", "gradients = { min_noise = 2 }", ("2", "none")),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
         ("city", "max_tau = 0.5", ("0.5", "'schools'", "sigma 0.4")),
         ("city", 'secondaries = ["rentals"]', ("rentals", "schools")),
@@ -107,13 +100,9 @@ def test_an_owner_who_shows_no_record_accepts_a_job_that_leaves_its_own_records_
 LIST = "tau = 0.01"
 GUARDED = f"""{LIST}
 blur = {{ latitude = "lat", longitude = "lon", epsilon_per_km = 5 }}
-min_degree = 5
-dummies = 0.2
-hide_rows = true"""
+min_degree = 5"""
 CUT = """[protection]
 features = { noise = 3 }
-activations = { clip = 1.0, noise = 0.5 }
-gradients = { clip = 0.1, noise = 2 }
 
 [network]"""
 
@@ -122,8 +111,7 @@ gradients = { clip = 0.1, noise = 2 }
     "rule",
     [
         "max_epsilon_per_km = 5",
-        "min_degree = 5\nmin_dummies = 0.2\nhide_rows = true",
-        "activations = { min_noise = 0.5, max_clip = 1.0 }\ngradients = { min_noise = 2 }",
+        "min_degree = 5",
         "min_feature_noise = 3",
     ],
 )
@@ -135,44 +123,12 @@ def test_a_job_that_protects_as_much_as_required_is_accepted(tmp_path, rule):
 
 
 def test_weaker_protection_than_required_is_a_violation(tmp_path):
-    rentals = party_with(tmp_path, "rentals", "activations = { min_noise = 2, max_clip = 0.5 }\nmax_epsilon_per_km = 1")
+    rentals = party_with(tmp_path, "rentals", "min_feature_noise = 2\nmax_epsilon_per_km = 1")
     blur = 'blur = { latitude = "lat", longitude = "lon", epsilon_per_km = 5 }'
     job = job_with(tmp_path, LIST, f"{LIST}\n{blur}")
-    job = job.model_copy(update={"protection": Protection(activations=CutTerms(clip=1.0, noise=0.5))})
+    job = job.model_copy(update={"protection": Protection(features=FeatureTerms(noise=1.0))})
     rules = [violation.rule for violation in policy_violations(job, rentals)]
-    assert rules == ["max_epsilon_per_km", "activations", "activations"]
-
-
-@pytest.mark.parametrize(
-    ("features", "rules"),
-    [
-        ({"average_of": 5}, []),
-        ({"exchange_of": 5}, ["min_feature_noise"]),
-        ({"noise": 2.0}, []),
-        ({"noise": 2.0, "average_of": 5}, []),
-        ({"average_of": 4}, ["min_feature_noise"]),
-        ({"noise": 1.0, "average_of": 4}, ["min_feature_noise"]),
-    ],
-)
-def test_averages_over_neighbours_are_accepted_instead_of_noise_where_a_policy_names_both(tmp_path, features, rules):
-    rentals = party_with(tmp_path, "rentals", "min_feature_noise = 2\nmin_average_of = 5")
-    job = job_with(tmp_path).model_copy(update={"protection": Protection(features=FeatureTerms(**features))})
-    assert [violation.rule for violation in policy_violations(job, rentals)] == rules
-
-
-@pytest.mark.parametrize(
-    ("features", "rules"),
-    [
-        ({"exchange_of": 5}, []),
-        ({"average_of": 5}, []),
-        ({"exchange_of": 4}, ["min_exchange_of"]),
-        ({"noise": 9.0}, ["min_exchange_of"]),
-    ],
-)
-def test_averages_meet_the_rule_of_an_exchange(tmp_path, features, rules):
-    rentals = party_with(tmp_path, "rentals", "min_exchange_of = 5")
-    job = job_with(tmp_path).model_copy(update={"protection": Protection(features=FeatureTerms(**features))})
-    assert [violation.rule for violation in policy_violations(job, rentals)] == rules
+    assert rules == ["max_epsilon_per_km", "min_feature_noise"]
 
 
 def test_a_policy_that_asks_for_it_accepts_the_protected_preset(tmp_path):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from fedsim.config.job import read_job
+from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.removed import REMOVED_SETTINGS
 from fedsim.config.toml_file import ConfigFileError
@@ -14,7 +15,19 @@ from fedsim.config.toml_file import ConfigFileError
 GOLDEN = Path(__file__).parents[2] / "golden"
 LINES = {  # what a file of an earlier version said, by the setting that is gone
     "protection.coordinator": 'coordinator = "blind"',
+    "protection.activations": "activations = { clip = 1.0, noise = 0.5 }",
+    "protection.gradients": "gradients = { clip = 1.0, noise = 0.5 }",
+    "protection.features.exchange_of": "features = { exchange_of = 5 }",
+    "protection.features.average_of": "features = { average_of = 5 }",
+    "secondaries.*.hide_rows": "hide_rows = true",
+    "secondaries.*.dummies": "dummies = 0.2",
     "policy.blind_coordinator": "blind_coordinator = true",
+    "policy.activations": "activations = { min_noise = 0.5 }",
+    "policy.gradients": "gradients = { min_noise = 0.5 }",
+    "policy.min_exchange_of": "min_exchange_of = 5",
+    "policy.min_average_of": "min_average_of = 5",
+    "policy.hide_rows": "hide_rows = true",
+    "policy.min_dummies": "min_dummies = 0.2",
 }
 
 
@@ -45,3 +58,22 @@ def test_a_removed_setting_is_refused_in_one_line_with_the_way_out(tmp_path, set
     assert str(caught.value) == fault.message
     assert "\n" not in fault.message
     assert fault.message.endswith(REMOVED_SETTINGS[setting])
+
+
+def test_a_job_of_an_earlier_version_that_used_no_removed_setting_is_the_same_job():
+    described = json.loads((GOLDEN / "job_0_2.json").read_text(encoding="utf-8"))["described"]
+    job = Job.from_dict(described)
+    assert "dummies" in described["secondaries"]["rentals"]
+    assert "dummies" not in job.to_dict()["secondaries"]["rentals"]
+    assert job.hash == Job.from_dict(job.to_dict()).hash
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value"), [("secondaries", "dummies", 0.2), ("protection", "activations", {})]
+)
+def test_a_job_of_an_earlier_version_that_used_a_removed_setting_is_refused(section, setting, value):
+    described = json.loads((GOLDEN / "job_0_2.json").read_text(encoding="utf-8"))["described"]
+    (described["secondaries"]["rentals"] if section == "secondaries" else described["protection"])[setting] = value
+    with pytest.raises(ConfigFileError) as caught:
+        Job.from_dict(described)
+    assert {fault.code for fault in caught.value.faults} == {"removed-setting"}

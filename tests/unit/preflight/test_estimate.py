@@ -166,7 +166,7 @@ def test_the_linkage_has_the_bytes_of_its_messages():
         Queries("rentals", "f" * 64, 2048, bits=np.zeros((n, width), np.uint8), counted=np.zeros(n, np.uint8)),
         Candidates("rentals", "f" * 64, 2048, bits=np.zeros((m, width), np.uint8)),
         Partners("rentals", m, np.zeros((n, k), np.int32), np.zeros((n, k, 1), np.float32), sealed=NO_BYTES),
-        RowOrder("rentals", n, order=np.zeros(m, np.int32), records=np.zeros(0, np.uint64), seal=NO_BYTES),
+        RowOrder("rentals", n, order=np.zeros(m, np.int32), seal=NO_BYTES),
     ]
     assert linkage_bytes(RENTALS) == pytest.approx(sum(map(frame, messages)), rel=1e-2)
 

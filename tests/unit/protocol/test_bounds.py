@@ -15,7 +15,7 @@ from fedsim.protocol.transport import LAYOUTS, MAX_FRAME_BYTES
 from message_fixtures import SIZES, small
 from session_fixtures import PARTIES, frame_of, read_all, session_of, taken
 
-JOB = MessageBounds.for_lists([ListSizes(n_bits=24, k=2), ListSizes(n_bits=24, k=2, hide_rows=True)])
+JOB = MessageBounds.for_lists([ListSizes(n_bits=24, k=2)])
 HUGE = 10**12
 ABSURD = {"whole": (2**62, -(2**62)), "text": ("x" * (2 << 20),)}
 

@@ -161,16 +161,6 @@ def test_an_owner_reads_that_a_model_can_do_without_partners(tmp_path):
     assert dict(summarise_settings(job.model_copy(update={"training": training})))["dropout"].startswith("20 %")
 
 
-def test_a_secondary_with_hidden_rows_receives_the_row_of_every_link(tmp_path):
-    job, rentals = job_with(tmp_path), party_with(tmp_path, name="rentals")
-    terms = job.secondaries["rentals"].model_copy(update={"hide_rows": True})
-    hidden = job.model_copy(update={"secondaries": {**job.secondaries, "rentals": terms}})
-    paragraphs = describe_disclosure(hidden, rentals, resolve_columns(job, rentals))
-    [received] = [" ".join(each.sentences) for each in paragraphs if each.heading == "receives"]
-    assert "every link, 50 for each record" in received
-    assert "permutation" not in received
-
-
 def test_a_secondary_reads_whether_explanations_show_its_records(tmp_path):
     texts = []
     for shown in (True, False):

@@ -127,14 +127,6 @@ def test_classes_are_recorded_by_their_names_and_a_method_without_gates_has_none
     assert {example.explanation.prediction for example in record.explained} <= set(record.classes)
 
 
-def test_a_record_of_hidden_rows_has_no_reuse(tmp_path: Path) -> None:
-    noise = "[protection.activations]\nclip = 1.0\nnoise = 0.1\n\n[network]"
-    _, folders = run_in(tmp_path, {"job": {"tau = 0.05": "tau = 0.05\nhide_rows = true", "[network]": noise}})
-    (seen,) = read_run_record(folders["city"]).lists
-    assert (seen.candidates, seen.reuse) == (None, [])
-    assert len(seen.similarity_by_rank) == 5
-
-
 def test_a_party_that_fails_says_why_and_names_no_stranger(tmp_path: Path) -> None:
     lay_out(tmp_path)
     job, _ = read_all(tmp_path, approved=False)

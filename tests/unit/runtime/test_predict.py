@@ -310,27 +310,6 @@ def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world)
     assert len(predictor.predict(world.records[3:7]).values) == 4
 
 
-HIDDEN = {
-    "job": {
-        'metric = "hamming"': 'metric = "hamming"\nhide_rows = true',
-        "[network]": "[protection]\nactivations = { clip = 5.0, noise = 0.001 }\n\n[network]",
-    }
-}
-
-
-@pytest.mark.parametrize("world", [HIDDEN], indirect=True)
-def test_hidden_rows_are_predicted_through_what_the_coordinator_seals(world):
-    world.bring("notary"), world.bring("rentals")
-    predictor = world.predictor()
-    post = predictor.context
-    split = prepare_primary(PartyData.read(post.job, post.party_file, approved=True), post).split
-    found = predictor.predict(world.records[split.test.tolist()])
-    truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[split.test]
-    rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
-    assert rmse == pytest.approx(world.outcome.metrics["test"]["rmse"], rel=0.02)  # the noise is another
-    assert predictor.predict(world.records[:9]).values == predictor.predict(world.records[:9]).values
-
-
 CLASSES = {
     "job": {'kind = "regression"': 'kind = "classification"'},
     "city": {'column = "price"': 'column = "dear"', "flats.csv": "classes.csv"},

@@ -56,16 +56,6 @@ PUBLIC_SETTING_ERRORS = {
 }
 
 
-def number_links(links: PrivateLinks) -> PrivateLinks:
-    """Return the same similarities with a separate row number for every link.
-
-    >>> number_links(PrivateLinks(np.array([[7, 3], [7, 1]], np.int32), np.zeros((2, 2), np.float32))).partner.tolist()
-    [[0, 1], [2, 3]]
-    """
-    numbers = np.arange(links.partner.size, dtype=np.int32).reshape(links.partner.shape)
-    return PrivateLinks(numbers, links.vectors)
-
-
 def linked_rows(links: PrivateLinks, order: AnyArray) -> Integers32:
     """Return the secondary's row behind every link, (n K,)."""
     return np.asarray(order[links.partner].ravel(), dtype=np.int32)
@@ -356,21 +346,16 @@ class Coordinator:
             partners = _partners(partner_list, linked, delivery, NO_BYTES)
             if have == arrays_digest(partners.partner, partners.similarity):
                 return m.Unchanged()
-            if partner_list.linking.hide_rows:
-                return partners
             first, _ = distinct_rows(queries.records)
             return replace(partners, partner=partners.partner[first], similarity=partners.similarity[first])
         key = derive_seal_key(self._secret, partner_list.name)
-        if partner_list.linking.hide_rows:
-            order, records = linked_rows(delivery, linked.order), queries.records
-        else:  # without the rows that no record is linked to: the secondary must not answer for them
-            order, records = np.full_like(linked.order, m.UNLINKED), queries.records[:0]
-            named = np.flatnonzero(count_links(delivery.partner, len(linked.order)))
-            order[named] = linked.order[named]
-        if have == arrays_digest(order, records, key):
+        # Without the rows that no record is linked to: the secondary must not answer for them.
+        order = np.full_like(linked.order, m.UNLINKED)
+        named = np.flatnonzero(count_links(delivery.partner, len(linked.order)))
+        order[named] = linked.order[named]
+        if have == arrays_digest(order, key):
             return m.Unchanged()
-        n_trained = int(queries.counted.sum())
-        return m.RowOrder(partner_list.name, n_trained, order=order, records=records, seal=key)
+        return m.RowOrder(partner_list.name, int(queries.counted.sum()), order=order, seal=key)
 
     def _hash_records(self, name: str, queries: EncodedTable) -> Words:
         """Return a keyed hash of every record's filter, by which the secondary recognises a record asked again."""
@@ -413,10 +398,8 @@ class Coordinator:
 
 
 def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: AnyArray) -> m.Partners:
-    hide_rows = state.linking.hide_rows
-    partner = number_links(links).partner if hide_rows else links.partner
-    n_candidates = partner.size if hide_rows else len(linked.candidates)
-    return m.Partners(state.name, n_candidates, partner=partner, similarity=links.vectors, sealed=sealed)
+    n_candidates = len(linked.candidates)
+    return m.Partners(state.name, n_candidates, partner=links.partner, similarity=links.vectors, sealed=sealed)
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Part
         return None
     name, terms = table.partner_list, table.terms
     first, place = distinct_rows(encoded.bits)
-    if isinstance(answer, m.Partners) and not terms.hide_rows and len(answer.partner) == len(first):
+    if isinstance(answer, m.Partners) and len(answer.partner) == len(first):
         answer = replace(answer, partner=answer.partner[place], similarity=answer.similarity[place])
     return _check_partners(session, answer, name, len(encoded), terms, table.counted)
 
@@ -73,20 +73,18 @@ def _check_partners(
         and bool(len(answer.sealed)) == (counted is None)
     ):
         return answer
-    rule = f"the {n_records} records and the terms of the job (k={terms.k}, hide_rows={terms.hide_rows})"
+    rule = f"the {n_records} records and the terms of the job (k={terms.k})"
     fault = f"{session.peer} sent links of '{partner_list}' that do not fit {rule}"
     raise PeerError(fault, code="bad-links")
 
 
 def _numbers_fit(answer: m.Partners, terms: LinkageConfig, counted: Flags | None) -> bool:
     partner, n = answer.partner, answer.n_candidates
-    if terms.hide_rows:  # every link has its own number, in order
-        return n == partner.size > 0 and bool((partner.ravel() == np.arange(n)).all())
     if not partner.size or partner.min() < 0 or partner.max() >= n:
         return False
     listed = np.sort(partner, axis=1)
     distinct = bool((listed[:, 1:] > listed[:, :-1]).all())
-    if counted is None or terms.dummies > 0:  # dummies are drawn from the same rows and may make one rare
+    if counted is None:
         return distinct
     degree = count_links(partner[counted], n)
     return distinct and int(degree[degree > 0].min()) >= terms.min_degree
@@ -106,18 +104,17 @@ class RemoteSecondary:
     Gradients and commands without a reply are sent without waiting; the next reply shows that they arrived.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         session: Session,
         form: cut_layer.WireFormat,
         *,
         predicting: bool = False,
-        noise: cut_layer.CutNoise | None = None,
         device: torch.device = CPU,
         study: ComparisonRun | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.session, self.form, self.noise, self.device, self.study = session, form, noise, device, study
+        self.session, self.form, self.device, self.study = session, form, device, study
         self.folder = folder  # for answers that are too large for memory
         self.name = session.peer.name
         ready = session.call(m.Meet(predicting), m.Ready)
@@ -125,13 +122,12 @@ class RemoteSecondary:
             fault = f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records"
             raise PeerError(fault, code="bad-width")
         self.width, self.n_records = ready.width, ready.n_records
-        self._rows: AnyArray = np.zeros(0, np.int32)  # of the last request
         self._sealed: AnyArray = transport.NO_BYTES
         self._embedding_width: int | None = None
         self._request: tuple[int, int, int] | None = None  # step, number of rows, sequence number
 
     def use_partners(self, partners: m.Partners) -> None:
-        """Request rows of these partners from now on; if rows are hidden, only the secondary knows which they are."""
+        """Request rows of these partners from now on."""
         self.n_records, self._sealed = partners.n_candidates, np.array(partners.sealed)
 
     def begin(self, total_steps: int) -> None:
@@ -145,8 +141,8 @@ class RemoteSecondary:
 
     def ask(self, rows: Tensor, step: int | None) -> None:
         rows = rows if step is not None else rows[: self._rows_per_request]
-        self._rows = rows.to(torch.int32).cpu().numpy()
-        message = m.Infer(self._rows, self._sealed) if step is None else m.Ask(step, rows=self._rows)
+        named = rows.to(torch.int32).cpu().numpy()
+        message = m.Infer(named, self._sealed) if step is None else m.Ask(step, rows=named)
         self._request = m.OUTSIDE_TRAINING if step is None else step, len(rows), self.session.send(message)
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
@@ -166,10 +162,6 @@ class RemoteSecondary:
         return transport.MAX_DIMENSION if len(self._sealed) else INFERENCE_ROWS
 
     def descend(self, gradients: Tensor, step: int) -> None:
-        if self.noise is not None:
-            gradients = gradients.cpu()
-            occasion = cut_layer.values_occasion(f"gradients of step {step} to {self.session.peer}", gradients)
-            gradients = self.noise.clip_and_add_noise(gradients, self._rows, occasion)
         self.session.send(m.Gradients(step, values=cut_layer.pack_tensor(gradients, self.form)))
 
     def embed(self, rows: Integers32) -> Floats32:

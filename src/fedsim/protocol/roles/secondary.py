@@ -1,6 +1,6 @@
 """The secondary's side of the protocol: identifiers to the coordinator, its cut layer to the primary.
 
-The primary requests rows by pseudonym, or by link if the job hides rows; the coordinator says which row is meant.
+The primary requests rows by pseudonym; the coordinator says which row is meant.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ MAX_CHECKPOINTS = 4
 class RowMapping:
     """What the primary's row numbers stand for, as the coordinator says; only rows linked to this primary have one.
 
-    ``rows`` holds the row behind every number, -1 behind a number that no record is linked to. If the job hides rows, a
-    number is that of a link, and ``records`` holds a hash of every record, K links each.
+    ``rows`` holds the row behind every number, -1 behind a number that no record is linked to.
     """
 
     rows: Integers32
-    records: Words
     key: Bits
     n_trained: int  # training records of the primary
 
@@ -47,32 +45,30 @@ class RowMapping:
     @property
     def digest(self) -> str:
         """The digest that represents it in an Offer."""
-        return arrays_digest(self.rows, self.records, self.key)
+        return arrays_digest(self.rows, self.key)
 
     @property
     def linked(self) -> Integers32:
         """All rows that are linked to this primary, ascending."""
         return np.unique(self.rows[self.rows >= 0])
 
-    def find(self, numbers: AnyArray) -> tuple[Integers32, Words | None]:
-        """Return the rows behind distinct numbers, and if rows are hidden the records of these links."""
+    def find(self, numbers: AnyArray) -> Integers32:
+        """Return the rows behind distinct numbers."""
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
             raise LookupError
         rows = self.rows[numbers]
         if (rows < 0).any() or len(np.unique(numbers)) < len(numbers):
             raise LookupError
-        k = len(self) // max(1, len(self.records))
-        return rows, self.records[numbers // k] if len(self.records) else None
+        return rows
 
-    def find_new(self, numbers: AnyArray, links: transport.LinkedRows) -> tuple[Integers32, Words | None]:
+    @staticmethod
+    def find_new(numbers: AnyArray, links: transport.LinkedRows) -> Integers32:
         """Return the same for links of new records that the coordinator sealed."""
-        k = len(links.rows) // max(1, len(links.records))
         known, first = np.unique(links.numbers, return_index=True)
         place = np.searchsorted(known, numbers)
         if len(np.unique(numbers)) < len(numbers) or (place >= len(known)).any() or (known[place] != numbers).any():
             raise LookupError
-        at = first[place]
-        return links.rows[at], links.records[at // k] if len(self.records) else None
+        return links.rows[first[place]]
 
 
 def fetch_row_mapping(
@@ -108,29 +104,20 @@ def _received_mapping(
         message = f"{sizes}; aligned tables have the same records in the same order"
         raise PolicyError(message, code="aligned-sizes", limit=len(answer.order))
     if isinstance(answer, m.RowOrder) and _fits_terms(answer, n_records, terms):
-        rows, records, key = (np.array(array) for array in (answer.order, answer.records, answer.seal))
-        return RowMapping(rows, records, key, answer.n_trained)
-    rule = f"the {n_records} records and the terms of the job (k={terms.k}, hide_rows={terms.hide_rows})"
+        return RowMapping(np.array(answer.order), np.array(answer.seal), answer.n_trained)
+    rule = f"the {n_records} records and the terms of the job (k={terms.k})"
     raise PeerError(f"{session.peer} sent a row order that does not fit {rule}", code="bad-row-order")
 
 
 def _fits_terms(answer: m.RowOrder, n_records: int, terms: LinkageConfig) -> bool:
     """Return whether a row order is one that the terms of the job allow; the coordinator may be wrong or lie."""
-    order, n_linked = answer.order, len(answer.records)
+    order = answer.order
     if len(answer.seal) != transport.SEAL_KEY_BYTES or answer.n_trained < 1 or not len(order):
         return False
-    if not terms.hide_rows:  # every linked row once; the others are left out
-        linked = np.unique(order[order != m.UNLINKED])
-        in_range = len(linked) >= terms.k and linked[0] >= 0 and linked[-1] < n_records
-        once = len(linked) == np.count_nonzero(order != m.UNLINKED)
-        return bool(in_range and once and len(order) == n_records and n_linked == 0)
-    if len(order) != n_linked * terms.k or answer.n_trained > n_linked or order.min() < 0 or order.max() >= n_records:
-        return False
-    of_record = np.sort(order.reshape(n_linked, terms.k), axis=1)
-    distinct = bool((of_record[:, 1:] > of_record[:, :-1]).all())
-    degree = np.bincount(order)
-    # Dummies are drawn from the same rows and may make one rare.
-    return distinct and (terms.dummies > 0 or int(degree[degree > 0].min()) >= terms.min_degree)
+    linked = np.unique(order[order != m.UNLINKED])  # every linked row once; the others are left out
+    in_range = len(linked) >= terms.k and linked[0] >= 0 and linked[-1] < n_records
+    once = len(linked) == np.count_nonzero(order != m.UNLINKED)
+    return bool(in_range and once and len(order) == n_records)
 
 
 # What a primary may ask in a job, in training and after it. A question is known by the weights that answer it, its
@@ -162,7 +149,7 @@ class RequestCounter:
             DigestSet(self.folder and self.folder / f"asked-{kind}") for kind in ("steps", "inferences", "records")
         )
 
-    def count(self, peer: m.Party, occasion: str, message: m.Ask | m.Infer) -> None:
+    def count(self, peer: m.Party, weights: str, message: m.Ask | m.Infer) -> None:
         """Count a question, also after training; raise ``PeerError`` if it is new and the limit is reached.
 
         New records are limited by their number, so all of them together are one question to given weights.
@@ -170,7 +157,7 @@ class RequestCounter:
         training = isinstance(message, m.Ask)
         step = message.step if isinstance(message, m.Ask) else m.OUTSIDE_TRAINING
         rows = b"" if isinstance(message, m.Infer) and len(message.sealed) else message.rows.tobytes()
-        digest = blake2b(f"{occasion} {step} ".encode() + rows, digest_size=16).digest()
+        digest = blake2b(f"{weights} {step} ".encode() + rows, digest_size=16).digest()
         limit = self.limits.steps if training else self.limits.inferences
         what = "training steps" if training else "requests without gradients"
         # Not flushed: a killed process loses none, and a flush would take longer than many a step.
@@ -209,7 +196,6 @@ class SecondaryResponder:
     on_new_rows: Callable[[Integers32], None]
     on_farewell: Callable[[], None]
     form: cut_layer.WireFormat
-    noise: cut_layer.CutNoise | None = None
     on_uses: Callable[[Integers32, Words], None] = lambda rows, uses: None
     sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
     embedding: Tensor | None = None  # of every row, which the primary may request once beside the activations
@@ -280,35 +266,30 @@ class SecondaryResponder:
         return m.Done("")
 
     def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
-        rows, records = self._find_rows(session, message)
+        rows = self._find_rows(session, message)
         if isinstance(message, m.Ask):
             self._check_step(session, party, message)
-        # Equal for equal weights, so that two answers share their noise only if they are equal. A step has its own
-        # noise because it has dropout; as one step belongs to given weights, nobody can ask for another sample.
         purpose = b"training" if isinstance(message, m.Ask) else b""
-        occasion = cut_layer.weights_occasion(party.model.network.state_dict(), purpose)
+        weights = cut_layer.weights_digest(party.model.network.state_dict(), purpose)
         if isinstance(message, m.Infer) and not len(message.sealed) and len(rows) > INFERENCE_ROWS:
             fault = f"{session.peer} requested {len(rows)} rows at once; the limit is {INFERENCE_ROWS}"
             raise PeerError(fault, code="bad-rows")
-        self._counter.count(session.peer, occasion, message)
+        self._counter.count(session.peer, weights, message)
         selected = torch.from_numpy(rows).to(party.model.device)
         if isinstance(message, m.Ask):
             values, step = party.activations(selected, message.step), message.step
         else:
             values, step = party.infer(selected), m.OUTSIDE_TRAINING
-        if self.noise is not None:
-            values = self.noise.add_noise(values.cpu(), rows, occasion, records)
         return m.Activations(step, values=cut_layer.pack_tensor(values, self.form))
 
     def _embedding(self, session: Session, message: m.Embed) -> m.Message:
         if self.embedding is None:
             fault = f"{session.peer} sent 'embed', but the job has no embedding beside the activations"
             raise PeerError(fault, code="no-embedding")
-        rows, _ = self._find_rows(session, message)
-        values = self.embedding[torch.from_numpy(rows)]
+        values = self.embedding[torch.from_numpy(self._find_rows(session, message))]
         return m.Activations(m.OUTSIDE_TRAINING, values=cut_layer.pack_tensor(values, self.form))
 
-    def _find_rows(self, session: Session, message: m.Ask | m.Infer | m.Embed) -> tuple[Integers32, Words | None]:
+    def _find_rows(self, session: Session, message: m.Ask | m.Infer | m.Embed) -> Integers32:
         """Return the rows that a request means: rows linked to this primary, each once."""
         try:
             if isinstance(message, m.Ask) or not len(message.sealed):

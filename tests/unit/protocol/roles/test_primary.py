@@ -172,25 +172,11 @@ def test_links_that_do_not_fit_the_records_are_refused(what):
         partners_from(UNFIT[what])
 
 
-HIDING, NUMBERED = replace(TERMS, hide_rows=True), np.arange(6, dtype=np.int32).reshape(3, 2)
-
-
-def test_hidden_links_have_numbers_of_their_own():
-    assert partners_from(links(NUMBERED, n_candidates=6), terms=HIDING).n_candidates == 6
-
-
-@pytest.mark.parametrize("answer", [links(), links(NUMBERED, n_candidates=9), links(NUMBERED[::-1], n_candidates=6)])
-def test_links_that_show_what_the_job_hides_are_refused(answer):
-    with raises(PeerError, "bad-links"):
-        partners_from(answer, terms=HIDING)
-
-
 def test_a_partner_that_too_few_training_records_share_is_refused():
     rare = replace(TERMS, min_degree=2)
     with raises(PeerError, "bad-links"):
         partners_from(links(), terms=rare)
     assert partners_from(links(np.array([[0, 1], [2, 3], [1, 0]], np.int32)), terms=rare)
-    assert partners_from(links(), terms=replace(rare, dummies=0.5))
 
 
 def test_links_of_new_records_without_a_seal_are_refused():

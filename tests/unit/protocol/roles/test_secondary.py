@@ -12,7 +12,7 @@ import torch
 from error_fixtures import raises
 from fedsim.errors import FedSimError, PeerError, PolicyError
 from fedsim.linkage.private_linkage import LinkageConfig
-from fedsim.protocol.cut_layer import CutNoise, wire_format
+from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -65,11 +65,11 @@ def local(folder, total_steps=STEPS, device=CPU):
 
 
 LIMITS = RequestLimits(total_steps=STEPS, steps=STEPS + 2, inferences=9, rows_per_step=8, new_records=3)
-NO_RECORDS, KEY = np.zeros(0, np.uint64), np.arange(32, dtype=np.uint8)
-PLAIN = RowMapping(np.arange(9, dtype=np.int32), NO_RECORDS, KEY, 3)
+KEY = np.arange(32, dtype=np.uint8)
+PLAIN = RowMapping(np.arange(9, dtype=np.int32), KEY, 3)
 
 
-def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, noise=None, device=CPU):
+def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, device=CPU):
     weights = local(None).model.network.state_dict()
     folder.mkdir(exist_ok=True)
     return SecondaryResponder(
@@ -82,7 +82,6 @@ def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, noise=N
         on_new_rows=lambda rows: None,
         on_farewell=lambda: None,
         form=wire_format(form),
-        noise=noise,
     )
 
 
@@ -399,7 +398,7 @@ def test_a_step_that_came_before_or_comes_after_the_last_is_refused(hear, step):
 
 def test_a_row_that_is_not_linked_to_the_primary_is_refused(tmp_path):
     rows = np.where(np.arange(9) == 4, -1, np.arange(9)).astype(np.int32)
-    hear = Heard(tmp_path, order=RowMapping(rows, NO_RECORDS, KEY, 3))
+    hear = Heard(tmp_path, order=RowMapping(rows, KEY, 3))
     hear(Begin(STEPS))
     for message in (Ask(0, rows=NUMBERS), Infer(rows=NUMBERS, sealed=NO_BYTES)):
         with raises(PeerError, "bad-rows"):
@@ -407,10 +406,7 @@ def test_a_row_that_is_not_linked_to_the_primary_is_refused(tmp_path):
     hear(Ask(0, rows=NUMBERS[[0, 1, 3]]))
 
 
-# --- noise belongs to the row or the link ------------------------------------------------------------------------
-
-NOISE = CutNoise(clip=1.0, noise=2.0, secret=bytes(range(32)))
-HIDDEN = RowMapping(np.array([4, 2, 4, 0], np.int32), np.array([77, 78], np.uint64), KEY, 2)
+# --- new records -------------------------------------------------------------------------------------------------
 
 
 def sealed_links(*records):
@@ -422,18 +418,6 @@ def sealed_links(*records):
 
 def predicted(hear, numbers, sealed):
     return hear(Infer(rows=np.array(numbers, np.int32), sealed=sealed)).values
-
-
-def test_a_record_asked_again_in_other_company_or_order_gets_the_same_noise(tmp_path):
-    hear = Heard(tmp_path, order=HIDDEN, noise=NOISE, limits=replace(LIMITS, new_records=10**6))
-    hear(Meet(True))
-    alone = predicted(hear, [0, 1], sealed_links(901))
-    samples = [alone]
-    for other in range(200):
-        samples += [predicted(hear, [2, 3, 1], sealed_links(other, 901))[:2]]
-        samples += [predicted(hear, [1, 0], sealed_links(901, other))[::-1]]
-    assert np.ptp(np.array(samples), axis=0).max() == 0
-    assert not np.allclose(alone[0], predicted(hear, [0], sealed_links(902))[0])  # another link to the same row
 
 
 def test_the_owner_is_told_which_new_record_uses_each_row_and_may_refuse(tmp_path):
@@ -452,37 +436,15 @@ def test_the_owner_is_told_which_new_record_uses_each_row_and_may_refuse(tmp_pat
         predicted(hear, [0, 1], sealed_links(903))
 
 
-def test_the_link_of_a_training_record_keeps_its_noise_at_prediction(tmp_path):
-    hear = Heard(tmp_path, order=HIDDEN, noise=NOISE)
-    hear(Meet(True))
-    assert np.array_equal(predicted(hear, [0, 1], NO_BYTES), predicted(hear, [0, 1], sealed_links(77)))
-
-
-def test_a_plain_row_keeps_its_noise_whichever_record_asks(tmp_path):
-    hear = Heard(tmp_path, noise=NOISE)
-    hear(Meet(True))
-    assert np.array_equal(predicted(hear, [4, 2], NO_BYTES), predicted(hear, [0, 1], sealed_links(5)))
-
-
-def test_asking_again_without_gradients_gives_no_second_sample_of_a_step(tmp_path):
-    hear = Heard(tmp_path, noise=NOISE)
-    first = hear(Begin(STEPS), Ask(0, rows=NUMBERS)).values
-    for step in (0, 1, 2):
-        with raises(PeerError, "gradients-due"):
-            hear(Ask(step, rows=NUMBERS))
-    alone = hear(Begin(STEPS), Ask(0, rows=NUMBERS[[2]])).values
-    assert np.array_equal(first[[2]], alone)
-
-
 def test_new_records_are_limited_and_only_for_predictions(tmp_path):
-    hear = Heard(tmp_path, order=HIDDEN)
+    hear = Heard(tmp_path)
     with raises(PeerError, "new-in-training"):
         hear(Begin(STEPS), Infer(rows=NUMBERS[:1], sealed=sealed_links(1)))
     hear(Meet(True))
     for records in ((1, 2), (2, 3), (3, 1)):
         assert predicted(hear, [0, 3], sealed_links(*records)).shape == (2, 4)
     with raises(PeerError, "over-limit"):
-        predicted(Heard(tmp_path, order=HIDDEN).meet(), [0], sealed_links(4))
+        predicted(Heard(tmp_path).meet(), [0], sealed_links(4))
 
 
 def test_a_number_that_the_coordinator_did_not_seal_is_refused(hear):
@@ -573,7 +535,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told_as_such(tmp_path):
 TABLE = EncodedTable(np.arange(12, dtype=np.uint8).reshape(4, 3), 24, "ab" * 32)
 
 
-TERMS, HIDING = LinkageConfig("hamming", 2), LinkageConfig("hamming", 2, hide_rows=True)
+TERMS = LinkageConfig("hamming", 2)
 
 
 def order_from(*answers, terms=TERMS):
@@ -583,9 +545,8 @@ def order_from(*answers, terms=TERMS):
     return fetch_row_mapping(session, TABLE, "digest", "", terms)
 
 
-def row_order(order, records=(), n_trained=1, seal=KEY):
-    arrays = {"order": np.array(order, np.int32), "records": np.array(records, np.uint64), "seal": seal}
-    return RowOrder("rentals", n_trained, **arrays)
+def row_order(order, n_trained=1, seal=KEY):
+    return RowOrder("rentals", n_trained, order=np.array(order, np.int32), seal=seal)
 
 
 def answered(answer, terms=TERMS):
@@ -598,10 +559,6 @@ def test_the_order_of_its_rows_comes_for_the_identifiers_it_sent():
     assert found.rows.tolist() == [2, -1, 3, 1]
     assert found.linked.tolist() == [1, 2, 3]
     assert found.rows.flags.writeable
-
-
-def test_rows_that_are_hidden_may_repeat_between_records():
-    assert answered(row_order([2, 3, 0, 3], [7, 8]), HIDING).rows.tolist() == [2, 3, 0, 3]
 
 
 def test_the_order_in_hand_may_still_hold():
@@ -626,7 +583,6 @@ UNFIT_ORDERS = {
     "fewer rows than k": row_order([0, -1, -1, -1]),
     "no training records": row_order([0, 1, 2, 3], n_trained=0),
     "no key": row_order([0, 1, 2, 3], seal=NO_BYTES),
-    "hidden where the job is plain": row_order([0, 1, 2, 3], [7, 8]),
 }
 
 
@@ -634,23 +590,6 @@ UNFIT_ORDERS = {
 def test_an_order_that_the_terms_do_not_allow_is_refused(what):
     with raises(PeerError, "bad-row-order"):
         answered(UNFIT_ORDERS[what])
-
-
-UNFIT_HIDDEN = {
-    "plain where rows must be hidden": row_order([2, 0, 3, 1]),
-    "too few links": row_order([2, 0, 3], [7, 8]),
-    "a row out of range": row_order([2, 4, 3, 1], [7, 8]),
-    "a row twice in one record": row_order([2, 2, 3, 1], [7, 8]),
-    "more training records than records": row_order([2, 0, 3, 1], [7, 8], n_trained=3),
-    "a row that too few records share": row_order([2, 3, 2, 1], [7, 8]),
-}
-
-
-@pytest.mark.parametrize("what", UNFIT_HIDDEN)
-def test_a_hidden_order_that_the_terms_do_not_allow_is_refused(what):
-    shared = what == "a row that too few records share"
-    with raises(PeerError, "bad-row-order"):
-        answered(UNFIT_HIDDEN[what], replace(HIDING, min_degree=2) if shared else HIDING)
 
 
 def test_another_answer_than_an_order_is_refused():
