@@ -30,9 +30,6 @@ app = typer.Typer(
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.command(hidden=True)(table.key)  # short for `fedsim certs key`, its former name
-app.command(hidden=True)(job.log)  # short for `fedsim privacy log`, its former name
-app.command(hidden=True)(job.governance)  # short for `fedsim privacy governance`
 app.add_typer(table.certs_app, name="certs", rich_help_panel="Agree on a job")
 app.add_typer(job.privacy_app, name="privacy", rich_help_panel="Agree on a job")
 for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab

@@ -8,7 +8,6 @@ import typer
 
 from fedsim.cli import options as opt
 from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
-from fedsim.errors import SettingError
 
 # Review a job
 
@@ -391,7 +390,6 @@ def runs(
     compare_: Annotated[
         tuple[Path, Path] | None, option("RUN RUN", "Compare two finished runs instead, by their folders.", "--compare")
     ] = None,
-    report_: Annotated[Path | None, option("FILE", "With --compare: HTML page to write.", "--report")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -400,18 +398,15 @@ def runs(
     With --live, serve a page on this machine that shows phases, progress, curves, messages and errors of the parties
     under the folder while they run. Press Ctrl-C to stop it.
 
-    With --compare, show the scores of two runs with intervals, the settings that differ, and cost; --report adds the
-    learning curves.
+    With --compare, show the scores of two runs with intervals, the settings that differ, and cost.
 
     fedsim runs city-run
     """
     from fedsim.cli.results import run_compare_runs, run_runs, serve_live_page
 
     mode = OutputMode(quiet, as_json)
-    if report_ is not None and compare_ is None:
-        raise SettingError("--report requires --compare; use `fedsim report` for a single run", code="report-alone")
     if compare_ is not None:
-        run_compare_runs(*compare_, report_, mode)
+        run_compare_runs(*compare_, mode)
     elif live:
         serve_live_page(folder, port, mode)
     else:

@@ -82,14 +82,11 @@ def _run_cells(run: RunSummary) -> tuple[str, ...]:
     return run.folder, run.method or "", score, str(run.epochs), *cost, run.state
 
 
-def run_compare_runs(first: Path, second: Path, page: Path | None, mode: OutputMode) -> None:
-    """Compare two finished runs, and write a page about them."""
-    from fedsim.report.page import write_page
-    from fedsim.report.run_comparison import NAMES, compare_runs, comparison_page
+def run_compare_runs(first: Path, second: Path, mode: OutputMode) -> None:
+    """Compare two finished runs."""
+    from fedsim.report.run_comparison import NAMES, compare_runs
 
     found = compare_runs(find_run(first), find_run(second))
-    if page is not None:
-        write_page(comparison_page(found), page)
 
     def print_text() -> None:
         for name, folder in zip(NAMES, (first, second), strict=True):
@@ -101,10 +98,8 @@ def run_compare_runs(first: Path, second: Path, page: Path | None, mode: OutputM
         ]
         rows = [(f"test {found.metric} (95 %)", *intervals), *found.cost]
         print_table(("", *NAMES), [*rows, *((key, *values) for key, values in found.settings.items())])
-        if page is not None:
-            typer.echo(f"Wrote {page}")
 
-    mode.show(found.as_dict() | {"page": None if page is None else str(page)}, print_text)
+    mode.show(found.as_dict(), print_text)
 
 
 def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:

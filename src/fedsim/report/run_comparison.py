@@ -1,6 +1,6 @@
-"""Two runs side by side: scores with intervals, learning curves, settings that differ, and cost."""
+"""Two runs side by side: scores with intervals, settings that differ, and cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,12 @@ from fedsim.contribution.ladder import (
     bootstrap_scores,
 )
 from fedsim.errors import SettingError
-from fedsim.report import charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
-from fedsim.report.page import Figure, PageSection, PageTable, render_template
 from fedsim.report.run_data import FinishedRun, differing_settings, flatten_settings, read_run, summarise_run
 from fedsim.runs.record import PREDICTED_COLUMN, ROW_COLUMN, TRUTH_COLUMN, RunRecord
 
 NAMES = ("A", "B")
 MAX_VALUE_LENGTH = 80
-NOTE = "This page contains settings, counts and averages of two runs but no records"
 BOOTSTRAP_SEED = 0
 
 
@@ -158,86 +155,3 @@ def _differences(first: Path, second: Path, a: RunRecord, b: RunRecord) -> dict[
 def _short(value: object) -> str:
     text = "not set" if value is None else str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
-
-
-def comparison_page(found: RunComparison) -> str:
-    """Return a self-contained HTML page."""
-    differ = f"{pluralise(len(found.settings), 'setting')} differ" + ("s" if len(found.settings) == 1 else "")
-    tiles = [
-        (format_number(score.estimate), f"test {found.metric} of {name}", _interval_text(score))
-        for name, score in found.scores.items()
-    ]
-    tiles += [(row[place], f"{row[0]} of {NAMES[place - 1]}", "") for place in (1, 2) for row in found.cost[:2]]
-    rows = tuple((name, *values) for name, values in found.settings.items())
-    settings = PageTable("Settings that differ", ("setting", *NAMES), rows)
-    cost = PageTable("Cost at the primary", ("", *NAMES), tuple(found.cost))
-    names = ", ".join(f"{name} is {_title(run)}" for name, run in zip(NAMES, found.runs, strict=True))
-    return render_template(
-        "run_page.html",
-        subject="comparison of runs",
-        title=" and ".join(dict.fromkeys(run.job.name for run in found.runs)),
-        answer=found.verdict,
-        command="",
-        hint="",
-        lead=f"{names}; {differ}.",
-        tiles=tiles,
-        sections=[
-            PageSection("scores", "Scores", (), (_score_figure(found),), (_metrics_table(found),)),
-            PageSection("curves", "Learning curves", (), tuple(_curves(found))),
-            PageSection("settings-that-differ", "Settings", (), (), (settings,) if rows else ()),
-            PageSection("cost", "Cost", (), (), (cost,)),
-        ],
-        content_note=NOTE,
-    )
-
-
-def _title(run: FinishedRun) -> str:
-    return f"{run.record.method} of {run.record.started[:16].replace('T', ' ')} (job {run.record.hash[:12]})"
-
-
-def _interval_text(score: Interval) -> str:
-    return f"{CONFIDENCE_PERCENT:g} % interval {format_number(score.low)} to {format_number(score.high)}"
-
-
-def _score_figure(found: RunComparison) -> Figure:
-    rows = []
-    for name, score in found.scores.items():
-        text = f"{format_number(score.estimate)} ({format_number(score.low)} to {format_number(score.high)})"
-        rows.append(charts.ChartRow(f"run {name}", score.estimate, text, (score.low, score.high)))
-    better = "lower" if found.lower_is_better else "higher"
-    caption = (
-        f"Test {found.metric} with its {CONFIDENCE_PERCENT:g} % interval over the test records; {better} is better."
-    )
-    caption += " The interval of the difference is above: it is narrower, because both predict the same records."
-    caption = caption if found.gain else caption.partition(" The interval of")[0]
-    head = ("run", f"{found.metric} ({CONFIDENCE_PERCENT:g} % interval)")
-    return charts.rows_figure(rows, charts.ChartLabels(f"Test {found.metric}", caption, found.metric, head))
-
-
-def _metrics_table(found: RunComparison) -> PageTable:
-    metrics = [
-        {f"{part} {name}": value for part, of_part in run.record.metrics.items() for name, value in of_part.items()}
-        for run in found.runs
-    ]
-    names = dict.fromkeys(name for run in metrics for name in run)
-    cells = ((name, *(format_number(run[name]) if name in run else "" for run in metrics)) for name in names)
-    return PageTable("All metrics", ("metric", *NAMES), tuple(cells))
-
-
-def _curves(found: RunComparison) -> Sequence[Figure]:
-    histories = [run.record.history for run in found.runs]
-    metric = next(iter(histories[0][0]["validation"]))
-    steps = max(map(len, histories))
-
-    def figure(title: str, axis: str, caption: str, values: Sequence[Sequence[float | None]]) -> Figure:
-        padded = [[np.nan if v is None else v for v in run] + [np.nan] * (steps - len(run)) for run in values]
-        lines = [charts.LineSeries(f"run {name}", run) for name, run in zip(NAMES, padded, strict=True)]
-        return charts.lines_figure(lines, charts.AxisLabels("epoch", axis), title=title, caption=caption)
-
-    best = " and ".join(f"{run.record.best_epoch} ({name})" for name, run in zip(NAMES, found.runs, strict=True))
-    scores = [[epoch["validation"].get(metric) for epoch in history] for history in histories]
-    losses = [[epoch["loss"] for epoch in history] for history in histories]
-    return [
-        figure(f"Validation {metric}", metric, f"Best epochs: {best}.", scores),
-        figure("Training loss", "loss", "Losses are comparable only if task and label scale are the same.", losses),
-    ]

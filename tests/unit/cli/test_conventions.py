@@ -163,16 +163,6 @@ def test_a_word_in_the_place_of_a_number_is_named_with_the_numbers_allowed(words
     assert limits in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["log", "governance"])
-def test_a_short_name_works_and_is_not_listed(name, tmp_path):
-    (tmp_path / "file").touch()
-    words = [name, str(tmp_path / "file"), str(tmp_path / "file")][: 3 if name == "governance" else 2]
-    short, full = (CliRunner().invoke(app, line) for line in (words, ["privacy", *words]))
-    assert (short.output, short.exit_code) == (full.output, full.exit_code)
-    assert str(short.exception) == str(full.exception)
-    assert f"  {name} " not in CliRunner().invoke(app, ["--help"]).output
-
-
 def test_help_is_readable_at_80_columns():
     names = [[name] for name in commands()] + [["privacy", "table"], ["lab", "sweep"], []]
     for words in names:
@@ -315,7 +305,7 @@ def test_programs_get_certificates_with_their_days(tmp_path):
 
 
 def test_programs_get_the_place_of_a_key(tmp_path):
-    made = told("key", "--out", str(tmp_path / "linkage.key"), "--json")
+    made = told("certs", "key", "--out", str(tmp_path / "linkage.key"), "--json")
     assert Path(made["file"]).is_file()
 
 

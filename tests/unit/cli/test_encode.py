@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pl.DataFrame(people).reverse().write_csv(tmp_path / "theirs.csv")
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     monkeypatch.chdir(tmp_path)
-    assert run("key", "--out", "key.hex", "-q") == 0
+    assert run("certs", "key", "--out", "key.hex", "-q") == 0
     return tmp_path
 
 
@@ -68,12 +68,12 @@ def test_a_key_is_private_and_never_replaced(folder: Path, capsys: pytest.Captur
     key = folder / "key.hex"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     before = key.read_text()
-    assert before.strip() not in refusal(capsys, "key", "--out", "key.hex")
+    assert before.strip() not in refusal(capsys, "certs", "key", "--out", "key.hex")
     assert key.read_text() == before
 
 
 def test_filters_under_other_keys_do_not_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("key", "--out", "other.hex", "-q") == 0
+    assert run("certs", "key", "--out", "other.hex", "-q") == 0
     assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
     assert run(*ENCODE, "--table", "theirs.csv", "--key", "other.hex", "--out", "theirs.safetensors", "-q") == 0
     tables = ["--primary", "ours.safetensors", "--secondary", "theirs.safetensors"]
