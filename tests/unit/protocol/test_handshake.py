@@ -71,7 +71,7 @@ def test_another_job_is_refused_with_the_first_difference():
         ('{"name":' * 50_000 + "1" + "}" * 50_000, "job"),
         ("9" * 5000, "job"),
         (json.dumps({**JOB, "\ud800": 1}), "job.?"),
-        (json.dumps({**JOB, "\x1b[2J\n": 1}), "job.?[2J?"),
+        (json.dumps({**JOB, "\x1b[2J\n": 1}), "job.?[2J "),
         (json.dumps({**JOB, "seed": float("nan")}), "job.seed"),
         (json.dumps({**JOB, "more": "x" * 9999}), "job.more"),
     ],
