@@ -28,14 +28,15 @@ class StoredTrainings:
     lines: list[dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        complete = text[: text.rfind("\n") + 1]  # a line without its end was cut short by a kill
         try:
-            self.lines = [json.loads(line) for line in complete.splitlines()]
+            self.lines = [json.loads(line) for line in self._complete_lines().splitlines()]
         except ValueError:
             raise FileError(f"{self.path} has a line of invalid JSON; fix or remove the file") from None
-        self._kept = len(complete.encode())
         self._found = {self._name(line): line for line in self.lines}
+
+    def _complete_lines(self) -> bytes:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return content[: content.rfind(b"\n") + 1]  # a line without its end was cut short by a kill
 
     @staticmethod
     def _name(line: Mapping[str, Any]) -> str:
@@ -54,11 +55,10 @@ class StoredTrainings:
         return line is not None and line.get("revision") == rung.result_key(arrays)["revision"]
 
     def add(self, line: dict[str, Any]) -> None:
-        """Append a line and flush it to disk."""
+        """Append a line, also to what other processes have appended meanwhile, and flush it to disk."""
         ensure_folder(self.path.parent)
-        encoded = f"{json.dumps(line, allow_nan=False)}\n".encode()
-        append_durably(self.path, encoded, after=self._kept)
-        self._kept += len(encoded)
+        text = f"{json.dumps(line, allow_nan=False)}\n"
+        append_durably(self.path, text.encode(), after=len(self._complete_lines()))
         self.lines.append(line)
         self._found[self._name(line)] = line
 

@@ -175,3 +175,13 @@ def test_variants_of_the_gates_train_on_the_papers_sizes(variant: str) -> None:
     arrays = DatasetCases(load_sample("firms", Path(), 120)).one("fixed", 0)
     rung = Rung(variant, variant, f"fedsim-{variant}", preset="paper", epochs=2, k=3)
     assert np.isfinite(run_training(rung, arrays).test["rmse"])
+
+
+def test_two_plans_that_store_in_one_file_keep_each_others_trainings(folder: Path) -> None:
+    first, second = plan_in(folder), plan_in(folder)
+    rung, _arrays = next(first.trainings(first.steps()[0]))
+    line = {"settings": {"key": rung.key, "name": rung.name, "method": rung.method}, "revision": 3}
+    for number in range(3):
+        first.stored.add({**line, "data": f"first {number}"})
+        second.stored.add({**line, "data": f"second {number} of a longer line"})
+    assert len(plan_in(folder).stored.lines) == 6
