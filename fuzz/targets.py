@@ -240,7 +240,7 @@ def _secondary() -> SecondaryResponder:
         return start_secondary("rentals", features, config, total_steps=begin.total_steps if begin else 1)
 
     limits = RequestLimits(total_steps=9, steps=9, inferences=9, rows_per_step=9, new_records=9)
-    order = RowMapping(np.arange(9, dtype=np.int32), np.zeros(0, np.uint64), np.zeros(32, np.uint8), 3)
+    order = RowMapping(np.arange(9, dtype=np.int32), np.zeros(32, np.uint8), 3)
     return SecondaryResponder(
         width=2,
         order=order,

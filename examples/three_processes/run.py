@@ -76,7 +76,7 @@ def write_tables(folder: Path) -> None:
 
 def make_secrets(folder: Path) -> None:
     """Create the linkage key, a certificate for each party and each owner's approval."""
-    fedsim(folder, "key", "--out", "linkage.key")
+    fedsim(folder, "certs", "key", "--out", "linkage.key")
     fedsim(folder, "certs", "--coordinator", "notary", "--primary", "city", "--secondary", "rentals", "--quiet")
     for name in PARTIES:
         fedsim(folder, "approve", "job.toml", f"{name}.toml", "--yes")
