@@ -417,7 +417,9 @@ def read_profile(
     cut = f", split at {separator!r}" if separator else ""
     say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
     if chosen:
-        say(format_line("", ", ".join(f"{column}: {written}" for column, written in chosen.items())))
+        by_format = {each: [column for column in chosen if chosen[column] == each] for each in chosen.values()}
+        for written, columns in by_format.items():
+            say(format_line("", f"{written}: {_shorten_list(columns)}"))
     if explain:
         explain("\n".join(_preview_lines(table)))
     return table, chosen

@@ -103,14 +103,23 @@ def test_dates_of_days_up_to_twelve_are_told_to_be_a_guess():
 
 
 def test_every_later_command_reads_the_same_table():
-    write_flats(price=german(WHOLE))
+    write_flats(price=german(WHOLE), area=german(TOWN.flats["area"]))
     fedsim("init", *BOTH, "--label", "price", "--epochs", "1", "--yes")
+    with Path("flats.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[serving]\nwhen_partner_is_away = "solo"\n')
     files = ["notary.toml", "flats.toml", "rentals.toml"]
     for file in files:
         fedsim("approve", "job.toml", file, "--yes")
     trained = json.loads(fedsim("train", "job.toml", *files, "--quiet", "--json"))
     assert trained["metrics"]["test"]["rmse"] < 1e6
     fedsim("report", "flats-run", "--map", "flats.toml")
+    new = TOWN.flats.drop("price").head(5)
+    new.write_csv("plain.csv")
+    new.with_columns(area=german(new["area"])).write_csv("german.csv")
+    for name in ("plain", "german"):
+        words = ["--records", f"{name}.csv", "--out", f"{name}-out.csv", "--insecure", "--wait", "0.1", "--quiet"]
+        fedsim("predict", "job.toml", "flats.toml", *words)
+    assert pl.read_csv("plain-out.csv").equals(pl.read_csv("german-out.csv"))
 
 
 def test_a_format_of_a_column_that_is_gone_names_the_nearest():
