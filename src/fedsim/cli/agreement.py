@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from rich.text import Text
 from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid, wrap_text
-from fedsim.config.party_file import columns_outside_policy, resolve_columns
+from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
 from fedsim.config.policy import (
     PolicyViolation,
     attacks_on,
@@ -30,7 +31,7 @@ from fedsim.config.policy import (
     is_aligned,
     stored_audit,
 )
-from fedsim.config.toml_file import shorten
+from fedsim.config.toml_file import require_filled_in, shorten
 from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
@@ -269,7 +270,10 @@ class ApprovalDecision:
     how: str = ""
 
 
-def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
+APPROVER_VARIABLE, MAX_NAME = "FEDSIM_APPROVER", 200
+
+
+def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool, by: str = "") -> bool:
     """Show the job, ask its owner, print the decision and return whether the job is approved."""
     if mode.quiet and not yes:
         raise SettingError("--quiet cannot ask for approval; add --yes or omit --quiet", code="quiet-without-yes")
@@ -281,8 +285,14 @@ def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
             tell("no answer; use --yes to approve without being asked")
         return bool(answer)
 
+    def ask_name() -> str:
+        if yes:
+            return ""
+        return prompt_user(lambda: typer.prompt("Your name", default="", show_default=False, err=mode.json)) or ""
+
     say = print_nothing if mode.quiet or (mode.json and yes) else tell
-    decision = approve_job(job, party, ask=(lambda: True) if yes else ask, say=say)
+    approver = _check_name(by) if by else ""
+    decision = approve_job(job, party, (lambda: True) if yes else ask, say, by=approver, ask_name=ask_name)
     if mode.json:
         print_json(asdict(decision))
     if not decision.approved:
@@ -290,14 +300,65 @@ def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
     return decision.approved
 
 
-def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = echo) -> ApprovalDecision:
-    """Show the job, check it against the party's policy, ask, and record the answer."""
+def _check_name(name: str) -> str:
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        fault = f"the name of the approver must be printable and have 1 to {MAX_NAME} characters"
+        raise SettingError(f"{fault}; add --by NAME", code="bad-approver", limit=MAX_NAME)
+    return name.strip()
+
+
+def approve_job(
+    job_path: Path,
+    party_path: Path,
+    ask: Callable[[], bool],
+    say: PrintLine = echo,
+    *,
+    by: str = "",
+    ask_name: Callable[[], str] = lambda: "",
+) -> ApprovalDecision:
+    """Show the job, check it against the party's policy, ask, and record the answer and who gave it.
+
+    Without ``by``, the environment variable FEDSIM_APPROVER or the user's account names the approver, or ``ask_name``.
+    """
     job, party_file = config.read_job(job_path), config.read_party_file(party_path)
+    for path in (job_path, party_path):
+        require_filled_in(path)
     header: Sequence[str] | None = None
     n_records: int | None = None
     if party_file.data is not None:  # a coordinator has no table
         table = party_file.data.read()
         header, n_records = table.columns, len(table)
+    leaves = _show_disclosure(job, party_file, header, say)
+    if broken := config.policy_violations(job, party_file, n_records):
+        _raise_refusal(job, party_file, broken)
+    say("policy      the job complies with the policy of this party")
+    decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
+    with suppress(ApprovalError):
+        earlier = require_approval(job, party_file, header)
+        if not by:
+            say(wrap_text("", f"already approved {earlier}; nothing has changed since"))
+            return replace(decision, approved=True, how=earlier)
+    account, agreed = current_user(), ask()
+    name = by or os.environ.get(APPROVER_VARIABLE, "") or account or (ask_name() if agreed else "")
+    if agreed and not name:
+        raise SettingError("nobody is named as the approver; add --by NAME", code="no-approver")
+    facts = {"job": job.name, "hash": job.hash, "by": name and _check_name(name), "account": account}
+    open_audit_log(party_file).append("job approved" if agreed else "approval declined", facts)
+    if not agreed:
+        return decision
+    credentials = None
+    with suppress(FileError):  # the certificates may come later; the approval is shown as unsigned
+        credentials = party_credentials(party_file)
+    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC), credentials=credentials)
+    how = require_approval(job, party_file, header)
+    say(wrap_text("", f"Approved {how}. Wrote {path}"))
+    return replace(decision, approved=True, how=how)
+
+
+def _show_disclosure(
+    job: config.Job, party_file: config.PartyFile, header: Sequence[str] | None, say: PrintLine
+) -> tuple[config.Paragraph, ...]:
+    """Print the settings of a job and what it discloses of a party, and return the latter."""
     disclosed = config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header))
     promises = config.Paragraph("Guarantees of this job", tuple(config.privacy_guarantees(job)))
     leaves = (*disclosed, promises)
@@ -314,22 +375,7 @@ def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: 
         for sentence in paragraph.sentences:
             say(wrap_text("  - ", shorten(sentence, 100_000)))
     say("")
-    if broken := config.policy_violations(job, party_file, n_records):
-        _raise_refusal(job, party_file, broken)
-    say("policy      the job complies with the policy of this party")
-    decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
-    with suppress(ApprovalError):
-        earlier = require_approval(job, party_file, header)
-        say(wrap_text("", f"already approved {earlier}; nothing has changed since"))
-        return replace(decision, approved=True, how=earlier)
-    facts = {"job": job.name, "hash": job.hash, "by": current_user()}
-    if not ask():
-        open_audit_log(party_file).append("approval declined", facts)
-        return decision
-    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
-    open_audit_log(party_file).append("job approved", facts)
-    say(f"Approved. Wrote {path}")
-    return replace(decision, approved=True, how=require_approval(job, party_file, header))
+    return leaves
 
 
 def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:

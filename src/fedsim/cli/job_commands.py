@@ -16,16 +16,19 @@ def approve(
     job: opt.JobFile,
     party: opt.PartyPath,
     yes: Annotated[bool, flag("Approve without asking.", "--yes")] = False,
+    by: Annotated[str, option("NAME", "Who approves. Default: FEDSIM_APPROVER, or your account on this machine.")] = "",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Show what a job discloses about your data, and to whom; then approve or decline it.
 
-    Nothing is sent. A party takes part only in jobs that its owner approved; a changed job needs a new approval.
+    Nothing is sent. A party takes part only in jobs that its owner approved; a changed job needs a new approval. The
+    approval records who gave it and when, and is signed with the party's key if its certificate is there; `fedsim
+    check` verifies it.
     """
     from fedsim.cli.agreement import run_approve
 
-    if not run_approve(job, party, OutputMode(quiet, as_json), yes=yes):
+    if not run_approve(job, party, OutputMode(quiet, as_json), yes=yes, by=by):
         raise typer.Exit(2)
 
 

@@ -101,9 +101,17 @@ FILL_IN_MARK = "FILL IN:"  # in the comment of a line that `fedsim init` could n
 
 
 def unfilled_lines(path: Path) -> list[int]:
-    """Return the numbers of the lines that still have the mark."""
+    """Return the numbers of the lines that still have the mark, in a comment or as a value."""
     lines = read_text_file(path).splitlines()
-    return [number for number, line in enumerate(lines, 1) if FILL_IN_MARK in line.partition("#")[2]]
+    return [number for number, line in enumerate(lines, 1) if FILL_IN_MARK.rstrip(":") in line]
+
+
+def require_filled_in(path: Path) -> None:
+    """Raise a ``SettingError`` if the file has lines with the mark."""
+    if lines := unfilled_lines(path):
+        where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
+        fix = f"complete {'it' if len(lines) == 1 else 'them'} and delete the words '{FILL_IN_MARK}'"
+        raise SettingError(f"{path}, {where}: marked {FILL_IN_MARK} {fix}", code="not-filled-in", lines=lines)
 
 
 # Settings of models. The title says which values are valid, the docstring of the attribute what the setting means.

@@ -378,7 +378,7 @@ def check_policy(case: table.PartyInJob) -> Iterator[CheckFinding]:
 def check_approval(case: table.PartyInJob) -> Iterator[CheckFinding]:
     """Check that the owner approved exactly this job and these columns."""
     header = case.table.header if case.table and case.columns else None
-    yield ok("approval", require_approval(case.job, case.own, header))
+    yield info("approval", require_approval(case.job, case.own, header))
 
 
 def check_start(case: table.PartyInJob) -> Iterator[CheckFinding]:

@@ -1,11 +1,13 @@
 """The owner's approval of exactly one job with exactly these columns, stored in the party's folder."""
 
+import hashlib
 import json
 import os
 import pwd
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,10 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.config.policy import hardening_steps
 from fedsim.config.removed import without_unused
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, FileError
+from fedsim.protocol.certificates import certificate_pem, read_certificates
+from fedsim.protocol.tls import Credentials
+from fedsim.runs.log_receipts import read_statement, sign_statement
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.storage.files import atomic_write
 from fedsim.validation import first_difference
@@ -28,7 +33,10 @@ class ApprovalError(FedSimError):
 
 @dataclass(frozen=True)
 class Approval:
-    """What was approved, when and by whom; ``settings`` is the complete job, to show later what changed."""
+    """What was approved, when and by whom; ``settings`` is the complete job, to show later what changed.
+
+    ``proof`` is the party's signature of the digest of all this; empty if it is not signed.
+    """
 
     job: str
     role: str
@@ -39,10 +47,23 @@ class Approval:
     by: str
     settings: Mapping[str, Any]
     format: str = APPROVAL_FORMAT
+    proof: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything but the signature."""
+        content = {name: value for name, value in asdict(self).items() if name != "proof"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def approve(
-    job: Job, party_file: PartyFile, header: Sequence[str] | None, *, by: str, time: datetime
+    job: Job,
+    party_file: PartyFile,
+    header: Sequence[str] | None,
+    *,
+    by: str,
+    time: datetime,
+    credentials: Credentials | None = None,
 ) -> tuple[Approval, Path]:
     """Store the owner's approval, replacing an earlier one of the same job.
 
@@ -58,6 +79,8 @@ def approve(
         Who approves.
     time
         When.
+    credentials
+        The certificate and key of the party, to sign the approval; None leaves it unsigned.
 
     Returns
     -------
@@ -84,6 +107,8 @@ def approve(
         by=by,
         settings=job.to_dict(),
     )
+    signed = sign_statement({"party": str(party_file.party), "approval": approval.digest}, credentials)
+    approval = replace(approval, proof=signed if signed["signature"] else {})
     path = approval_path(job, party_file)
     make_private_folder(path.parent)
     with atomic_write(path, mode=0o600) as part:
@@ -92,7 +117,7 @@ def approve(
 
 
 def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> str:
-    """Return who approved the job and when, or raise an ``ApprovalError`` that contains the command to run.
+    """Return who approved the job, when, and whether it is signed, or raise an ``ApprovalError`` with the way out.
 
     Call it before any data is read, and again with the table's ``header``: if the party file does not list the
     features, a column that was added to the table requires a new approval.
@@ -126,11 +151,35 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
         # The order of the columns does not matter.
         same = features is None or (isinstance(approved, list) and set(features) == set(map(str, approved)))
         if same and now == then:
-            return f"by {approval.by} at {approval.time}"
-        code, reason = "columns-changed", "its columns have changed since the approval"
+            if signature := _describe_signature(approval, party_file):
+                return f"by {approval.by} at {approval.time}, {signature}"
+            code, reason = "approval-changed", "the stored approval was changed after it was signed"
+        else:
+            code, reason = "columns-changed", "its columns have changed since the approval"
     paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
     missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}"
     raise ApprovalError(f"{missing}; review and run: fedsim approve {shlex.join(map(str, paths))}", code=code)
+
+
+def _describe_signature(approval: Approval, party_file: PartyFile) -> str:
+    """Return whether an approval is signed, and under the party's authority; empty if it was changed since."""
+    if not approval.proof:
+        return "not signed"
+    authority, kinds = None, {"party": str, "approval": str}
+    try:
+        facts, _ = read_statement(approval.proof, kinds, None)
+    except FileError:
+        return ""
+    if facts != {"party": str(party_file.party), "approval": approval.digest}:
+        return ""
+    with suppress(FileError):  # without certificates the authority is unknown
+        if party_file.tls is not None:
+            authority = b"".join(map(certificate_pem, read_certificates(party_file.tls.authority)))
+    try:
+        read_statement(approval.proof, kinds, authority)
+    except FileError:
+        return "signed under another authority"
+    return "signed, authority not at hand" if authority is None else "signed"
 
 
 def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
@@ -157,11 +206,11 @@ def approval_path(job: Job, party_file: PartyFile) -> Path:
 
 
 def current_user() -> str:
-    """Return the name of the operating system's user; environment variables could be forged and are not used."""
+    """Return the name of the operating system's user, which no environment variable changes; empty without one."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return f"user {os.getuid()}"
+        return ""
 
 
 def _read_approval(path: Path) -> Approval | None:
@@ -171,6 +220,6 @@ def _read_approval(path: Path) -> Approval | None:
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     texts = (approval.job, approval.role, approval.name, approval.time, approval.by)
-    tables = (approval.columns, approval.privacy, approval.settings)
+    tables = (approval.columns, approval.privacy, approval.settings, approval.proof)
     valid = all(isinstance(text, str) for text in texts) and all(isinstance(table, dict) for table in tables)
     return approval if valid and approval.format == APPROVAL_FORMAT else None

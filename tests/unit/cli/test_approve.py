@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.policy import AUDIT_FORMAT, audit_command, audit_path
 from fedsim.errors import FileError, SettingError
-from fedsim.runs.approval import require_approval
+from fedsim.protocol.certificates import issue_certificates
+from fedsim.protocol.messages import Party, Role
+from fedsim.runs.approval import ApprovalError, current_user, find_approval, require_approval
 from fedsim.runs.run_folder import read_audit_log
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -145,6 +149,84 @@ def test_a_column_that_is_not_there_is_told_before_anything_is_written():
     assert (error.code, error.column) == ("missing-column", "latitud")
     assert "'latitude'" in str(error)
     assert not Path("rentals-run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        ("job.toml", "", "# FILL IN: ranges that cover both tables\n", 1),
+        ("party.toml", "", "# FILL IN: ranges that cover both tables\n", 1),
+        ("party.toml", '"rentals-run"', '"FILL IN"', 3),
+    ],
+)
+def test_a_file_that_is_not_filled_in_cannot_be_approved(name, old, new, line):
+    path = Path(name)
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+    error = run_approve("--yes").exception
+    assert isinstance(error, SettingError)
+    assert (error.code, error.lines) == ("not-filled-in", [line])
+    assert name in str(error)
+    assert not Path("rentals-run").exists()
+
+
+@pytest.mark.parametrize(("words", "variable", "name"), [(["--by", "Ada L."], "Bob", "Ada L."), ([], "Bob", "Bob")])
+def test_an_approval_names_who_gave_it(monkeypatch, words, variable, name):
+    monkeypatch.setenv("FEDSIM_APPROVER", variable)
+    assert run_approve("--yes", *words).exit_code == 0
+    approval = find_approval(read_job(Path("job.toml")), read_party_file(Path("party.toml")))
+    assert approval.by == name
+    (entry,) = read_audit_log(Path(LOG))
+    assert (entry.facts["by"], entry.facts["account"]) == (name, current_user())
+    assert f"by {name} at" in run_approve().output
+
+
+def test_an_approver_without_a_name_is_asked_for_it(monkeypatch):
+    monkeypatch.delenv("FEDSIM_APPROVER", raising=False)
+    monkeypatch.setattr("fedsim.cli.agreement.current_user", lambda: "")
+    refused = run_approve("--yes").exception
+    assert (type(refused), refused.code) == (SettingError, "no-approver")
+    assert run_approve(answer="y\nAda\n").exit_code == 0
+    assert find_approval(read_job(Path("job.toml")), read_party_file(Path("party.toml"))).by == "Ada"
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "x" * 500, "  "])
+def test_a_name_that_cannot_be_shown_is_refused(name):
+    refused = run_approve("--yes", "--by", name).exception
+    assert (type(refused), refused.code) == (SettingError, "bad-approver")
+
+
+@pytest.fixture
+def _certificates() -> None:
+    """The certificate and the key that the party file names."""
+    issue_certificates(Path("certs"), [Party(Role.SECONDARY, "rentals")], datetime.now(UTC))
+
+
+def approval_text() -> str:
+    return require_approval(read_job(Path("job.toml")), read_party_file(Path("party.toml")))
+
+
+def test_an_approval_without_certificates_is_not_signed():
+    assert run_approve("--yes").exit_code == 0
+    assert approval_text().endswith(", not signed")
+
+
+@pytest.mark.usefixtures("_certificates")
+def test_an_approval_is_signed_with_the_key_of_the_party():
+    assert run_approve("--yes", "--by", "Ada").exit_code == 0
+    assert approval_text().endswith(", signed")
+    (path,) = Path("rentals-run/approvals").iterdir()
+    path.write_text(path.read_text().replace('"Ada"', '"Eve"'))
+    with pytest.raises(ApprovalError) as caught:
+        approval_text()
+    assert caught.value.code == "approval-changed"
+
+
+@pytest.mark.usefixtures("_certificates")
+def test_a_signature_under_another_authority_is_shown_as_such():
+    assert run_approve("--yes").exit_code == 0
+    shutil.rmtree("certs")
+    issue_certificates(Path("certs"), [Party(Role.SECONDARY, "rentals")], datetime.now(UTC))
+    assert approval_text().endswith(", signed under another authority")
 
 
 def test_no_record_is_shown_or_kept():

@@ -45,7 +45,7 @@ def findings_of(*words: str) -> list[dict[str, str]]:
 def test_all_parties_of_a_job_that_is_ready_fit_on_one_page():
     done = run(*FILES)
     assert done.exit_code == 0
-    assert len(done.output.splitlines()) <= 40
+    assert len(done.output.splitlines()) <= 42
     assert "\x1b" not in done.output
     assert all(line == line.rstrip() for line in done.output.splitlines())
 

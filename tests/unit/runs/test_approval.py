@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_was_approved_stays_approved(folder):
     job, rentals = job_with(folder), party_with(folder)
-    assert require_approval(job, rentals) == "by ada at 2025-06-01T12:00:00+00:00"
+    assert require_approval(job, rentals) == "by ada at 2025-06-01T12:00:00+00:00, not signed"
     assert require_approval(job, rentals, HEADER) == require_approval(job, rentals)
     assert approval_path(job, rentals).stat().st_mode & 0o077 == 0
 
