@@ -12,6 +12,7 @@ from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
 from fedsim.config.policy import audit_path
 from fedsim.errors import FedSimError
+from fedsim.linkage.encoding import PlacePosition, Schema, SchemaField
 from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval
 from fedsim.runs.run_folder import run_path
 
@@ -176,7 +177,8 @@ def test_a_secondary_reads_whether_explanations_show_its_records(tmp_path):
 
 def test_positions_are_not_called_filters(tmp_path):
     job, own = job_with(tmp_path), party_with(tmp_path, name="rentals")
-    terms = job.secondaries["rentals"].model_copy(update={"metric": "position"})
+    places = Schema([SchemaField("lat", PlacePosition(), longitude="lon")])
+    terms = job.secondaries["rentals"].model_copy(update={"metric": "position", "encoding": places})
     by_position = job.model_copy(update={"secondaries": {"rentals": terms}})
     sent = describe_disclosure(by_position, own, resolve_columns(job, own))[0].sentences[0]
     assert "positions" in sent
