@@ -651,6 +651,7 @@ def check_job(
         checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
         together = [*run_checks(checks, (job, members)), *check_aligned(job, n_records)]
         together += _check_label_elsewhere(members, columns)
+        together += _check_tables_swapped(parties)
         sections.append(CheckSection("together", tuple(together)))
     # The size of a table that should be here but cannot be read is not worth guessing.
     return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
@@ -669,6 +670,20 @@ def check_aligned(job: Job, n_records: dict[str, int]) -> Iterator[CheckFinding]
             yield failure("aligned", result, fix, code="aligned-sizes")
         else:
             yield info("aligned", f"{name} and {leader} have the same number of records; nothing checks their order")
+
+
+def _check_tables_swapped(parties: Sequence[_PartyInput]) -> Iterator[CheckFinding]:
+    """Report if the label is not in the primary's table, but in that of a secondary."""
+    headers = [(each.own, each.records.header or ()) for each in parties if each.own and each.records]
+    for own, header in headers:
+        label = own.label.column if own.label else None
+        if label is None or label in header:
+            continue
+        for other, names in headers:
+            if label in names and own.data and other.data:
+                message = f"column '{label}' is in {other.data.source}, not in {own.data.source}"
+                fix = f"swap them in [data] of {own.path} and {other.path} if they were exchanged"
+                yield failure("data", message, fix, code="tables-swapped")
 
 
 def _check_label_elsewhere(

@@ -58,6 +58,12 @@ def folder_for_file() -> None:
     Path("flats.csv").mkdir()
 
 
+def exchange_tables() -> None:
+    content = Path("flats.csv").read_bytes()
+    Path("rentals.csv").rename("flats.csv")
+    Path("rentals.csv").write_bytes(content)
+
+
 def init(*words: str) -> list[str]:
     """The usual words of init with some options changed, the first of each pair in ``words``."""
     new = dict(zip(words[::2], words[1::2], strict=True))
@@ -168,6 +174,9 @@ JOBS = {
     ),
     "the table misspelt in a party file": WrongInput(
         "file-not-found", ("flat.csv", "'flats.csv'"), CHECK, edit("city.toml", '"flats.csv"', '"flat.csv"')
+    ),
+    "the tables of two parties exchanged": WrongInput(
+        "tables-swapped", ("'price'", "rentals.csv", "swap", "city.toml", "rentals.toml"), CHECK, exchange_tables
     ),
     "a semicolon where a comma was meant": WrongInput(
         "wrong-separator", ("';'", "data.separator"), CHECK, write(FLATS.replace(",", ";"))
