@@ -97,6 +97,9 @@ def _read_inputs(job: Job, own: PartyFile, known: PartyInputs | None, *, predict
         for name, value in (values or {}).items()
         if value not in (None, [], {})
     }
+    if known and not needed:  # the party file now says how the new records are written
+        others = {name: value for name, value in settings.items() if not name.startswith("data.")}
+        settings = others | {name: value for name, value in known.settings.items() if name.startswith("data.")}
     return PartyInputs(table, stamp, key, settings, VERSION)
 
 
