@@ -145,7 +145,7 @@ def link_graph_attack(
 
 # The consistency attack: a partner's absence from a list reveals as much as its presence. Starting from the centroids,
 # partners move until the K nearest of every record match its list: a listed partner that is too far is pulled closer,
-# a near one that is not listed is pushed away. Dummy links mislead it; use the robust centroid in that case.
+# a near one that is not listed is pushed away.
 
 
 @timed
