@@ -1,6 +1,6 @@
 """Values that occur nowhere by chance, and a search for them in whatever encoding.
 
-The numbers are floats of the form 61 mm mm 71 (bytes): 1.5e20 to 6e20, far from any weight, activation or count, in
+The numbers are floats of the form 5e mm mm 71 (bytes): 2.3e18 to 9.2e18, far from any weight, activation or count, in
 both orders of bytes.
 """
 
@@ -31,7 +31,7 @@ class Canaries:
 
     def draw_numbers(self, count: int) -> list[float]:
         middle = self.rng.choice(1 << 16, count, replace=False).astype(np.uint32)
-        found = (0x61000071 + (middle << 8)).astype(np.uint32).view(np.float32).astype(np.float64).tolist()
+        found = (0x5E000071 + (middle << 8)).astype(np.uint32).view(np.float32).astype(np.float64).tolist()
         self.numbers += found
         return found
 

@@ -128,7 +128,7 @@ def planted():
 
 
 def lay_out_planted(folder, tables):
-    encoding = {"kind": "numeric", "low": 1e20, "high": 6e20, "threshold": 2e19}
+    encoding = {"kind": "numeric", "low": 2e18, "high": 9.3e18, "threshold": 3e17}
     fields = [{"column": column, "encoding": encoding} for column in ("lat", "lon")]
     schema = {"version": 1, "fields": fields}
     return create_local_job(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
