@@ -147,7 +147,7 @@ def _create_part(folder: Path, mode: int) -> tuple[Path, int]:
         lock = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
         with suppress(OSError):  # a disk without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if part.exists():
+        if os.fstat(lock).st_nlink:
             return part, lock
         os.close(lock)  # another process took it for abandoned before it was locked
 
