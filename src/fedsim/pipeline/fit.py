@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedsim.pipeline.partner_features import PartnerFeatures
 from fedsim.protocol.session import PeerRestarted
-from fedsim.splitnn import Neighbours
 from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TrainingResult, explain, train_with
 from fedsim.training.boosted_trees import StackedTrees, TreeInputs
 from fedsim.training.data import as_features
@@ -99,8 +98,8 @@ def fit(data: PrimaryData, partners: Sequence[PartnerFeatures], plan: FitPlan) -
 def _request(
     data: PrimaryData, result: TrainingResult, lists: Sequence[NeighbourList], rows: Integers
 ) -> explain.LinkedRecords:
-    neighbours: list[Neighbours] = [one.neighbours.take(rows) for one in lists]
-    used = neighbours if result.model.groups else []
+    """Request what the partners send for some records; a method without partners has no groups of holders."""
+    used = [one.neighbours.take(rows) for one in lists] if result.model.groups else []
     return explain.request_records(result.model, as_features(data.features).take(rows), used)
 
 
