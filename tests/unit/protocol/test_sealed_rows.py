@@ -8,7 +8,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks
-from fedsim.protocol.roles.coordinator import linked_rows, number_links
+from fedsim.protocol.roles.coordinator import linked_rows
 from fedsim.protocol.transport import LinkedRows, derive_seal_key, seal_links, unseal_links
 
 DELIVERY = PrivateLinks(np.array([[4, 2], [4, 0]], np.int32), np.array([[0.5, 0.1], [0.2, 0.2]], np.float32))
@@ -18,12 +18,6 @@ KEY = derive_seal_key(bytes(32), "rentals")
 
 def links_of(rows):
     return LinkedRows(np.arange(len(rows), dtype=np.int32), rows, np.array([7, 2**64 - 1], np.uint64))
-
-
-def test_every_link_has_a_number_of_its_own_and_its_similarity():
-    shown = number_links(DELIVERY)
-    assert sorted(shown.partner.ravel().tolist()) == [0, 1, 2, 3]
-    assert np.array_equal(shown.similarity, DELIVERY.similarity)
 
 
 def test_the_secondary_finds_its_own_row_behind_every_number():
