@@ -21,11 +21,11 @@ from safetensors.numpy import load_file
 
 from fedsim.data.features import fit_preprocessor
 from fedsim.linkage.private_linkage import load_private_links
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext
-from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.primary import prepare_primary, training_config
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn import Features

@@ -11,7 +11,7 @@ import torch
 from e2e.party_threads import run_in_threads
 from fedsim import registry
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
-from fedsim.runtime.party_data import RunStore
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import methods
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement

@@ -96,7 +96,7 @@ def test_parties_that_only_dial_out_meet_at_a_relay_and_each_may_be_killed(expec
         (RENTALS, "fedsim.runtime.secondary:_load_or_fetch_order"),
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.save"),  # one checkpoint further than the primary
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.use_best"),
-        (RENTALS, "fedsim.runtime.party_data:RunStore.save_weights"),  # our part is saved, and the primary was not told
+        (RENTALS, "fedsim.runtime.run_store:RunStore.save_weights"),  # our part is saved, and the primary was not told
     ],
 )
 def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):

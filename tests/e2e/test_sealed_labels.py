@@ -95,7 +95,7 @@ def test_processes_learn_what_one_process_learns(tmp_path, kind):
     [
         (CITY, "fedsim.runtime.partner_rows:StoredRows.save"),  # the rows are here, and the secondary does not know
         (CITY, "fedsim.runtime.primary:fit"),  # the secondary may be gone
-        (RENTALS, "fedsim.runtime.party_data:RunStore.embed_features"),
+        (RENTALS, "fedsim.runtime.run_store:RunStore.embed_features"),
         (CITY, "fedsim.runtime.partner_rows:fetch_embedded"),  # all networks are trained
     ],
 )

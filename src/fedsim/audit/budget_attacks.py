@@ -62,10 +62,11 @@ from fedsim.config.party_file import Policy
 from fedsim.errors import InputError, PolicyError
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks, link_new_records
+from fedsim.pipeline.party_table import encode_table
 from fedsim.privacy import geodesy, keyed_prng
 from fedsim.privacy.mechanisms import NoisyFeatures
 from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
-from fedsim.runtime import party_data
+from fedsim.runtime import run_store
 from fedsim.runtime.primary import training_config
 from fedsim.runtime.secondary import longest_training
 from fedsim.splitnn import Features
@@ -336,7 +337,7 @@ def job_secret(audit: BudgetAudit, number: int) -> bytes:
 
 def protected_features(audit: BudgetAudit, inputs: TrainingInputs) -> Features:
     """Return the features of a secondary as all its jobs use them."""
-    return party_data.protect_features(inputs.secondary, inputs.job, job_secret(audit, 0), audit.setup.name)
+    return run_store.protect_features(inputs.secondary, inputs.job, job_secret(audit, 0), audit.setup.name)
 
 
 def sent_rows(inputs: TrainingInputs, features: Features, secret: bytes) -> Floats:
@@ -347,7 +348,7 @@ def sent_rows(inputs: TrainingInputs, features: Features, secret: bytes) -> Floa
     job, name = inputs.job, "secondary"
     source = RandomSource(int.from_bytes(secret[:7], "big"), name)
     if job.sends_embedding:
-        return party_data.embedded_rows(features, job, source).astype(np.float64)
+        return run_store.embedded_rows(features, job, source).astype(np.float64)
     below = replace(training_config(job).secondary, seed=source.step_seed("weights"))
     with torch.no_grad():
         rows = start_secondary(name, features, below, total_steps=1).infer(torch.arange(len(features)))
@@ -455,7 +456,7 @@ def _made_up_records(audit: BudgetAudit, rows: Integers, rng: Generator) -> tupl
         places[place] = np.clip(moved, own.min(axis=0), own.max(axis=0))
         frame = frame.with_columns(map(pl.Series, place.columns, places[place].T))
     if places:
-        made = party_data.encode_table(linkage.terms.encoding, frame, linkage.key, setup.name, rng=rng)
+        made = encode_table(linkage.terms.encoding, frame, linkage.key, setup.name, rng=rng)
     if any(isinstance(field.encoding, MAPPED_POSITIONS) for field in linkage.terms.encoding.fields):
         return made, places
     # Filters of near places are often equal, and equal records share their noise.

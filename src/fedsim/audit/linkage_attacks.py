@@ -38,10 +38,10 @@ from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
 from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
+from fedsim.pipeline import party_table
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.registry import METRICS
-from fedsim.runtime import party_data
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
 
 TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
@@ -87,7 +87,7 @@ class AttackSetup:
     def _encode(self, sides: Sequence[pl.DataFrame], secret: bytes) -> tuple[EncodedTable, EncodedTable]:
         rng = np.random.default_rng(int.from_bytes(secret, "big"))  # flips bits, where the schema says so
         queries, candidates = (
-            party_data.encode_table(self.terms.encoding, side, self.key, self.name, rng=rng) for side in sides
+            party_table.encode_table(self.terms.encoding, side, self.key, self.name, rng=rng) for side in sides
         )
         return queries, candidates
 
@@ -102,7 +102,7 @@ class AttackSetup:
         secret = np.random.default_rng([self.seed, 1, job]).bytes(SECRET_BYTES) if job else secret
         tables, linking = (self.primary, self.secondary), replace(terms.linkage, k=min(terms.k, len(self.secondary)))
         sides = [
-            party_data.blur_identifiers(table, terms, moving, self.name)
+            party_table.blur_identifiers(table, terms, moving, self.name)
             for table, moving in zip(tables, lasting, strict=True)
         ]
         flips = any(isinstance(step, BitFlip) for step in terms.encoding.hardening)
@@ -162,7 +162,7 @@ class AuditedLinkage:
         """Return the same for other records of the primary."""
         candidates = self.encoded[1]
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
-            candidates = party_data.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
+            candidates = party_table.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
         codes = replace(book, truth=book.truth[self.order])
         if self.state.rivals is None:

@@ -15,8 +15,8 @@ from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import is_aligned
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
-from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
 from fedsim.types import Floats
 

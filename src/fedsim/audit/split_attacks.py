@@ -19,9 +19,10 @@ from fedsim.audit.linkage_attacks import AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim.config.job import EmbeddingName, Job, Protection
 from fedsim.errors import InputError
+from fedsim.pipeline.party_table import PartyData
 from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.protocol.messages import Role
-from fedsim.runtime import party_data
+from fedsim.runtime import run_store
 from fedsim.runtime.primary import training_config
 from fedsim.splitnn import Features, Neighbours
 from fedsim.splitnn.party_model import RandomSource
@@ -78,15 +79,13 @@ class CutTranscript:
     noise: NoiseMeter = field(default_factory=NoiseMeter)  # as measured on features
 
 
-def training_inputs(
-    job: Job, primary: party_data.PartyData, secondary: party_data.PartyData, split: Split
-) -> TrainingInputs:
+def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
     """Prepare both tables as the parties would; a secondary alone has none of the labels and uses made-up ones."""
     task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
-    features, labelled = primary.network_features(split.train), primary.own.role is Role.PRIMARY
+    features, labelled = run_store.network_features(primary, split.train), primary.own.role is Role.PRIMARY
     labels = primary.labels()[0] if labelled else _made_up_labels(features, task)
     data = PrimaryData(features, labels, task, job.primary.name)
-    return TrainingInputs(job, data, secondary.network_features(), split, labelled)
+    return TrainingInputs(job, data, run_store.network_features(secondary), split, labelled)
 
 
 def _made_up_labels(features: Features, task: TaskType) -> AnyArray:
@@ -106,7 +105,7 @@ def record_training(
     config = replace(training_config(inputs.job), epochs=epochs, patience=None, save_steps=None)
     steps = epochs * config.steps_per_epoch(len(inputs.split.train))
     job = inputs.job.model_copy(update={"protection": protection})
-    features = party_data.protect_features(inputs.secondary, job, secret, linkage.setup.name)
+    features = run_store.protect_features(inputs.secondary, job, secret, linkage.setup.name)
     if protection.sealed:
         return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), config.secondary, total_steps=steps)
@@ -132,7 +131,7 @@ def _record_sealed(
 ) -> CutTranscript:
     """Train as the primary does under sealed labels; all that crosses the cut layer is every linked row, once."""
     source = RandomSource(int.from_bytes(secret[:7], "big"), linkage.setup.name)
-    sent = party_data.embedded_rows(features, inputs.job, source)
+    sent = run_store.embedded_rows(features, inputs.job, source)
     order, view = linkage.order, linkage.view
     partners = SecondaryData(Features(sent[order]), view.partner, view.similarity, linkage.setup.name)
     result = train(inputs.primary, [partners], inputs.split, config)
@@ -151,22 +150,22 @@ def _record_sealed(
     )
 
 
-def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dict[str, AttackFinding]:
+def embedding_leaks(job: Job, table: PartyData, seed: int = 0) -> dict[str, AttackFinding]:
     """Attack every embedding of a secondary's own rows as a primary under sealed labels could, by name.
 
     The primary is assumed to know the features of some rows. Noise is that of the job, drawn by another secret.
     """
     rng = np.random.default_rng(seed)
-    rows = table.network_features()
+    rows = run_store.network_features(table)
     chosen = rng.permutation(len(rows))[:MAX_EMBEDDED_ROWS]
     features = rows.take(chosen)
     secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
     known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
     columns, protection = feature_columns(features), job.protection
-    used, found = party_data.protect_features(rows, job, secret, "a sample").take(chosen), {}
+    used, found = run_store.protect_features(rows, job, secret, "a sample").take(chosen), {}
     for kind in get_args(EmbeddingName):
         terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": kind})})
-        sent = party_data.embedded_rows(used, terms, source).astype(np.float64)
+        sent = run_store.embedded_rows(used, terms, source).astype(np.float64)
         found[kind] = cut_layer_attacks.inversion_attack(sent, columns, known, rng=rng)
     return found
 

@@ -381,7 +381,7 @@ def _show_disclosure(
 def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
     """Say what every embedding gives away, measured on the party's own rows."""
     from fedsim.audit.split_attacks import embedding_leaks
-    from fedsim.runtime.party_data import PartyData
+    from fedsim.pipeline.party_table import PartyData
 
     chosen, sentences = job.protection.embedding_name, []
     leaks = embedding_leaks(job, PartyData.read(job, party_file))

@@ -28,10 +28,11 @@ from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions
+from fedsim.pipeline.party_table import encode_table, fit_encoding
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, example_pairs, links_page, summarise_links
-from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
+from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
 from fedsim.wizard import TableProfiles, propose_linkage

@@ -21,6 +21,7 @@ from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOu
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, link_encoded_tables, load_private_links
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
@@ -29,8 +30,8 @@ from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import prepare_primary, training_overrides
+from fedsim.runtime.run_store import RunStore, network_features
 from fedsim.splitnn import Features, Neighbours, party_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
@@ -176,7 +177,7 @@ class JobCases:
             for kind in splits:
                 rng = party_model.RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")
                 split = self.primary.draw_split(kind, rng)
-                features = PartyData.network_features if self.as_in_job else features_without_identifiers
+                features = network_features if self.as_in_job else features_without_identifiers
                 yield SplitArrays(
                     primary=features(self.primary, split.train),
                     own=identifier_features(self.primary.own_identifiers(), split.train),
@@ -208,7 +209,7 @@ class JobCases:
                 store = RunStore(folder, self.job)
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
-            features = store.protect_features(table.network_features(), table)
+            features = store.protect_features(network_features(table), table)
             embedding = store.embed_features(features, name) if self.job.sends_embedding else None
             if embedding is not None and self.job.protection.sealed:
                 features = Features(embedding)
@@ -250,7 +251,7 @@ def features_without_identifiers(primary: PartyData, rows: Integers) -> Features
     """
     rest = tuple(column for column in primary.columns.features or () if column not in primary.columns.linking)
     columns = replace(primary.columns, features=rest or primary.columns.features)
-    return replace(primary, columns=columns).network_features(rows)
+    return network_features(replace(primary, columns=columns), rows)
 
 
 # Secondaries at their own sites. The primary's process trains the ladder after the job, on its links and its split;

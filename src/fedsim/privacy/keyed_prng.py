@@ -66,8 +66,12 @@ def shake_words(subkey: bytes, messages: Iterable[bytes], count: int) -> Words:
 
 def shake_uniforms(subkey: bytes, count: int) -> Floats:
     """Return ``count`` uniform numbers in [0, 1) with 53 random bits each."""
-    mantissas: Floats = (shake_words(subkey, [b""], count)[0] >> np.uint64(11)).astype(np.float64)
-    return mantissas * 2.0**-53
+    return uniform_from_words(shake_words(subkey, [b""], count)[0])
+
+
+def uniform_from_words(words: Words) -> Floats:
+    """Return uniform numbers in [0, 1) with the upper 53 bits of random words."""
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
 def shake_permutation(subkey: bytes, count: int) -> Integers:

@@ -21,13 +21,13 @@ from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import SettingError, replace_unprintable
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
+from fedsim.pipeline.party_table import NoiseSecrets, blur_identifiers
 from fedsim.registry import METHODS
 from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary, RunRecord
-from fedsim.runtime.party_data import NoiseSecrets, blur_identifiers
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 

@@ -6,7 +6,6 @@ from fedsim._lazy import lazy_exports
 _HOMES = {
     "coordinator": ["run_coordinator"],
     "party_context": ["PartyContext", "open_party_context"],
-    "party_data": ["PartyData"],
     "predict": ["Predictor"],
     "primary": ["run_primary"],
     "secondary": ["run_secondary"],

@@ -27,9 +27,9 @@ from fedsim.config.job import Job
 from fedsim.errors import SettingError
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime.party_data import RunStore
 from fedsim.runtime.predict import TrainedPrimary
 from fedsim.runtime.primary import TREES_MODEL, training_config
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.training import Model, NeighbourList

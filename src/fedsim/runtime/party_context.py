@@ -264,7 +264,7 @@ def open_party_context(
 
 def _cut_width(job: Job) -> int | None:
     """Return the width of what a secondary sends, unless that is one column per number and category."""
-    from fedsim.runtime.party_data import embedding_width  # noqa: PLC0415 - import networks, and this module
+    from fedsim.runtime.run_store import embedding_width  # noqa: PLC0415 - import networks, and this module
     from fedsim.runtime.secondary import secondary_model_spec  # noqa: PLC0415
 
     if job.protection.sealed:

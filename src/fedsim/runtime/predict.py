@@ -23,6 +23,7 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
+from fedsim.pipeline.party_table import PartyData
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Partners, Party, Phase, Role
@@ -34,8 +35,8 @@ from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import partner_rows
 from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees

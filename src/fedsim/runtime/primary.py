@@ -33,6 +33,7 @@ from fedsim.linkage.private_linkage import (
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.pipeline.fit import FitPlan, Fitted, fit
 from fedsim.pipeline.partner_features import PartnerFeatures
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_partners, send_finish
@@ -45,7 +46,7 @@ from fedsim.runtime import partner_rows
 from fedsim.runtime.drift import drift_facts
 from fedsim.runtime.partner_rows import RemoteRows, fetch_stored_rows
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
+from fedsim.runtime.run_store import RunStore, load_earlier_model
 from fedsim.splitnn import Features, FedSim, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest

@@ -18,7 +18,7 @@ from fedsim.runs.inputs import require_same_inputs
 from fedsim.runs.run_folder import is_trained, publish_progress, run_path
 from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import RunStore
+from fedsim.runtime.run_store import RunStore
 from fedsim.training import Hook
 
 log = logging.getLogger("fedsim.parties")

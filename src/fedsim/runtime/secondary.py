@@ -18,6 +18,7 @@ from fedsim.config.party_file import PartyFile
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import InputError, PeerError, PolicyError
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, Farewell, Phase, Role
 from fedsim.protocol.roles.secondary import (
@@ -34,7 +35,7 @@ from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore, load_earlier_model
+from fedsim.runtime.run_store import RunStore, load_earlier_model
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.types import Floats32, Integers32, Words, training_length

@@ -17,8 +17,8 @@ from fedsim.config.job import Blur, FeatureTerms, Protection, SecondaryTerms, re
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
+from fedsim.pipeline.party_table import PartyData
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
-from fedsim.runtime.party_data import PartyData
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
@@ -215,7 +215,7 @@ def test_blurring_is_promised_and_kept(folder, epsilon):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
-    monkeypatch.setattr(linkage_attacks.party_data, "blur_identifiers", lambda frame, terms, secret, table: frame)
+    monkeypatch.setattr(linkage_attacks.party_table, "blur_identifiers", lambda frame, terms, secret, table: frame)
     found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
     assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
 

@@ -23,9 +23,9 @@ from fedsim.audit.run import (
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import Policy, read_party_file
 from fedsim.linkage import private_linkage
+from fedsim.privacy import keyed_prng
 from fedsim.protocol.roles.coordinator import LinkedListState
 from fedsim.runs.budget import PrimaryBudget
-from fedsim.runtime import party_data
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
@@ -142,7 +142,7 @@ def test_a_build_that_draws_noise_on_similarities_again_is_caught(folder, monkey
 
 def test_a_build_that_draws_noise_on_features_again_is_caught(sealed, monkeypatch):
     monkeypatch.setattr(
-        party_data.keyed_prng,
+        keyed_prng,
         "random_words",
         lambda _, blocks: np.random.default_rng().integers(0, 2**63, blocks.shape[:-1]).astype(np.uint64),
     )

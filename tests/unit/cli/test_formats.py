@@ -12,7 +12,7 @@ from error_fixtures import raises
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
-from fedsim.runtime.party_data import PartyData
+from fedsim.pipeline.party_table import PartyData
 from init_fixtures import BOTH, TOWN, fedsim
 
 WHOLE = TOWN.flats["price"].cast(pl.Int64)

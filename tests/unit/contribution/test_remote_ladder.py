@@ -22,13 +22,14 @@ from fedsim.contribution.rungs import STACKED, ResultStore, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn.layers import Features
 from fedsim_lab.faults.local_job import create_local_job
 from job_fixtures import lay_out, read_all, staying

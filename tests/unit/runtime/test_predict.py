@@ -19,6 +19,7 @@ from error_fixtures import raises
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError, StaleResultError
 from fedsim.pipeline import fit
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
@@ -31,9 +32,9 @@ from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log,
 from fedsim.runtime import partner_rows, predict
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
+from fedsim.runtime.run_store import RunStore
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from fedsim.training import boosted_trees

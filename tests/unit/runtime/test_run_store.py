@@ -5,26 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
-from fedsim.config.job import Blur, SecondaryTerms
 from fedsim.errors import FingerprintError, SettingError
-from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
+from fedsim.linkage.encoding import Key
 from fedsim.linkage.private_linkage import load_private_links
-from fedsim.privacy.geodesy import great_circle_metres
+from fedsim.pipeline.party_table import PartyData
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
-from fedsim.runtime.party_data import (
-    PartyData,
-    RunStore,
-    add_feature_noise,
-    blur_identifiers,
-)
 from fedsim.runtime.run_local import run_local
+from fedsim.runtime.run_store import RunStore, add_feature_noise, network_features
 from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all
-
-PLACES = pl.DataFrame({"lat": [1.3, 1.31, 1.32], "lon": [103.8, 103.81, 103.82]})
 
 
 def trained(folder: Path, changes: dict[str, dict[str, str]], secrets: dict[str, bytes] | None = None):
@@ -73,31 +64,6 @@ def test_new_records_are_not_encoded_with_another_key_than_the_job_began_with(tm
     with pytest.raises(FingerprintError) as caught:
         store.encode_new(data, "rentals")
     assert (caught.value.code, caught.value.secondary) == ("linkage-key-changed", "rentals")
-
-
-def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:
-    fields = [SchemaField("lat", NumericFilter(low, 90, 0.1)), SchemaField("lon", NumericFilter(-180, 180, 0.1))]
-    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon_per_km)
-    return SecondaryTerms(k=1, blur=blur, schema=Schema(fields))
-
-
-def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge():
-    many = pl.DataFrame({"lat": np.linspace(1.3, 1.4, 150), "lon": np.linspace(103.7, 103.9, 150)})
-    moved = blur_identifiers(many, terms(low=1.3, epsilon_per_km=0.1), bytes(32), "primary")
-    assert moved["lat"].min() == 1.3
-
-
-def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again():
-    many = pl.concat([PLACES] * 700).with_columns(lat=pl.col("lat") + pl.Series(np.linspace(0, 0.1, 2100)))
-    moved = blur_identifiers(many, terms(), bytes(32), "primary")
-    metres = 111_195 * np.hypot(*(moved.to_numpy() - many.to_numpy()).T)
-    assert metres.mean() == pytest.approx(200, rel=0.06)
-    assert moved.equals(blur_identifiers(many, terms(), bytes(32), "primary"))
-
-
-def test_without_blur_identifiers_stay_as_they_are():
-    plain = terms().model_copy(update={"blur": None})
-    assert blur_identifiers(PLACES, plain, bytes(32), "primary") is PLACES
 
 
 LIST = 'metric = "hamming"'
@@ -178,28 +144,8 @@ def test_another_job_moves_places_and_protects_features_as_the_first_did(tmp_pat
         changed = job.model_copy(update={"seed": place, "name": run})
         store = RunStore(tmp_path / run, changed, tmp_path / party)
         places = table.blurred_identifiers("rentals", store.secrets.lasting).to_numpy()
-        found.append((places, store.protect_features(table.network_features(), table).numbers))
+        found.append((places, store.protect_features(network_features(table), table).numbers))
     assert len({RunStore(tmp_path / run, job).secret for run in ("first", "second")}) == 2
     for first, second, stranger in zip(*found, strict=True):
         np.testing.assert_array_equal(first, second)
         assert not np.array_equal(first, stranger)
-
-
-def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:
-    schema = Schema([SchemaField(name, NumericFilter(0.0, 180.0, 1.0)) for name in ("lat", "lon")])
-    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon)
-    return blur_identifiers(places, SecondaryTerms(k=1, schema=schema, blur=blur), bytes(32), "t").to_numpy()
-
-
-def test_a_place_moves_to_where_it_moved_before_in_whatever_company():
-    places = pl.DataFrame({"lat": [1.31, 1.32, 1.31], "lon": [103.8, 103.9, 103.8]})
-    found = blurred_places(5.0, places)
-    assert found[0].tolist() == found[2].tolist() != found[1].tolist()
-    assert blurred_places(5.0, places[1:2])[0].tolist() == found[1].tolist()
-
-
-def test_two_blurs_of_one_place_do_not_give_it_away():
-    places = pl.DataFrame({"lat": np.linspace(1.25, 1.45, 50), "lon": np.linspace(103.7, 104.0, 50)})
-    five, two = blurred_places(5.0, places), blurred_places(2.0, places)
-    solved = (5.0 * five - 2.0 * two) / 3.0
-    assert np.median(great_circle_metres(solved, places.to_numpy())) > 100.0

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, prepare_primary, train_solo
+from fedsim.runtime.run_store import RunStore
 from job_fixtures import lay_out, read_all
 
 

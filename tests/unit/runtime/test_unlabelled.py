@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 from fedsim.config.party_file import resolve_columns
-from fedsim.errors import InputError, SettingError
+from fedsim.errors import SettingError
 from fedsim.runs.record import UNLABELLED_FILE, read_run_record, read_test_predictions
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all
 
@@ -42,35 +40,9 @@ def test_records_without_a_label_are_predicted_after_training(tmp_path: Path) ->
     assert read_test_predictions(folder)["row"].to_list() == list(range(100, 120))  # the newest
 
 
-def test_classes_may_be_missing(tmp_path: Path) -> None:
-    lay_out(tmp_path, {"job": {"regression": "classification"}, "city": {"flats.csv": "classes.csv", "price": "dear"}})
-    flats = pl.read_csv(tmp_path / "classes.csv")
-    flats.with_columns(dear=pl.when(pl.int_range(pl.len()) >= 5).then(pl.col("dear"))).write_csv(
-        tmp_path / "classes.csv"
-    )
-    job, files = read_all(tmp_path)
-    table = PartyData.read(job, files["city"])
-    labels, classes = table.labels()
-    split = table.draw_split("group", np.random.default_rng(0))
-    assert (labels[:6] < 0).tolist() == [True] * 5 + [False]
-    assert len(classes) == 2
-    assert split.unlabelled.tolist() == list(range(5))
-    assert len(split.train) + len(split.validation) + len(split.test) == len(flats) - 5
-
-
 def test_a_job_that_splits_by_time_needs_the_name_of_the_column(tmp_path: Path) -> None:
     lay_out(tmp_path, {"job": BY_TIME})
     job, files = read_all(tmp_path, approved=False)
     with pytest.raises(SettingError) as refused:
         resolve_columns(job, files["city"])
     assert refused.value.code == "no-split-column"
-
-
-def test_the_logarithm_of_a_label_that_is_not_positive_is_refused(tmp_path: Path) -> None:
-    lay_out(tmp_path, {"job": LOG})
-    flats = pl.read_csv(tmp_path / "flats.csv")
-    flats.with_columns(price=pl.col("price") - pl.col("price").min()).write_csv(tmp_path / "flats.csv")
-    job, files = read_all(tmp_path, approved=False)
-    with pytest.raises(InputError) as refused:
-        PartyData.read(job, files["city"]).labels()
-    assert refused.value.code == "label-not-positive"
