@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedsim.estimator import FedSimClassifier, FedSimRegressor
     from fedsim.linkage import diagnose, link, load_links, save_links
     from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema, SchemaField, StringFilter, WordFilter
-    from fedsim.types import EncodedTable, Links, Scale
+    from fedsim.types import EncodedTable, LinkageResult, Scale
 
 __version__ = VERSION
 
@@ -23,7 +23,7 @@ __all__ = [
     "FedSimError",
     "FedSimRegressor",
     "Key",
-    "Links",
+    "LinkageResult",
     "NumericFilter",
     "Scale",
     "Schema",
@@ -48,7 +48,7 @@ _HOMES = {
     "estimator": ["FedSimClassifier", "FedSimRegressor"],
     "linkage": ["diagnose", "link", "load_links", "save_links"],
     "linkage.encoding": ["DateFilter", "Key", "NumericFilter", "Schema", "SchemaField", "StringFilter", "WordFilter"],
-    "types": ["EncodedTable", "Links", "Scale"],
+    "types": ["EncodedTable", "LinkageResult", "Scale"],
 }
 __getattr__ = lazy_exports(__name__, _HOMES)  # numba and torch take seconds, `fedsim --help` must not
 

@@ -1,5 +1,7 @@
 """Frozen value types, and the derivation of random seeds, shared by several packages."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterator
@@ -111,11 +113,78 @@ class Scale:
     deviation: float
 
 
-SHOWN_RECORDS, SHOWN_PARTNERS = 5, 3  # of links in a notebook
+def with_fields(similarity: AnyArray) -> AnyArray:
+    """Return (n, K, F); a matrix (n, K) is one field."""
+    return similarity[:, :, np.newaxis] if similarity.ndim == 2 else similarity
 
 
 @dataclass(frozen=True, eq=False)
 class Links:
+    """Every record's K partners in one secondary, and their similarities, as every network takes them.
+
+    Parameters
+    ----------
+    partner
+        Rows of the secondary, or pseudonyms of rows, (n, K); -1 where a record has no partner.
+    similarity
+        Similarities of each pair, one per compared field, (n, K, F); NaN where a field is missing. An array (n, K) is
+        one field.
+
+    Examples
+    --------
+    >>> Links(np.array([[4, 2]]), np.array([[0.9, 0.1]]))
+    Links(1 records x 2 partners)
+    >>> Links(np.array([[4, 2]]), np.array([[[1.0, np.nan], [0.5, 0.25]]])).overall.tolist()
+    [[1.0, 0.375]]
+    """
+
+    partner: AnyArray  # (n, K)
+    similarity: AnyArray  # (n, K, F)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "similarity", with_fields(self.similarity))
+
+    @classmethod
+    def without_records(cls, k: int, fields: int = 1) -> Links:
+        """Return lists of K columns without rows, to build a network before loading its weights."""
+        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k, fields)))
+
+    def __len__(self) -> int:
+        return len(self.partner)
+
+    def __repr__(self) -> str:
+        return f"Links({len(self)} records x {self.k} partners)"
+
+    @property
+    def k(self) -> int:
+        """K, the number of partners per record."""
+        return int(self.partner.shape[1])
+
+    @property
+    def overall(self) -> AnyArray:
+        """The mean of each pair's present similarities, (n, K), by which partners are ordered."""
+        if self.similarity.shape[2] == 1:
+            return self.similarity[:, :, 0]
+        present = ~np.isnan(self.similarity)
+        total = np.where(present, self.similarity, 0.0).sum(axis=2)
+        mean: AnyArray = total / np.where(present.any(axis=2), present.sum(axis=2), np.nan)
+        return mean
+
+    def take(self, rows: AnyArray | slice) -> Links:
+        """Return the lists of some records."""
+        return Links(self.partner[rows], self.similarity[rows])
+
+    def reorder(self, order: Integers) -> Links:
+        """Reorder each record's partners by its row of ``order``, (n, K), or fewer columns to drop some."""
+        take = np.take_along_axis
+        return Links(take(self.partner, order, axis=1), take(self.similarity, order[:, :, np.newaxis], axis=1))
+
+
+SHOWN_RECORDS, SHOWN_PARTNERS = 5, 3  # of links in a notebook
+
+
+@dataclass(frozen=True, eq=False)
+class LinkageResult:
     """The K partners of every primary record, nearest first (ties: lower candidate row first).
 
     ``partner`` holds candidate row numbers, ``distance`` the values of the metric, and ``similarity`` the scaled,

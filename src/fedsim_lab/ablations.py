@@ -11,16 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.gates import MergeGate, MergeShape, Neighbours, PredictionTask, SimilarityInput, WeightedOutputs
+from fedsim.splitnn.gates import MergeGate, MergeShape, PredictionTask, SimilarityInput, WeightedOutputs
 from fedsim.splitnn.layers import Perceptron
 from fedsim.splitnn.methods import FedSim
+from fedsim.types import Links
 
 
 @dataclass(frozen=True)
 class Shuffled:
     """No sort gate: linkage returns the nearest first, so an unchanged list would still be sorted."""
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return neighbours.reorder(rng.random(neighbours.partner.shape).argsort(axis=1))
 
 

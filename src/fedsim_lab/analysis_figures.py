@@ -13,10 +13,9 @@ from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays, environment_info, format_metrics
 from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links
 from fedsim.privacy.bounds import bayes_success, sigma_for_bound
-from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Model, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
-from fedsim.types import Floats, Integers, Links
+from fedsim.types import Floats, Integers, LinkageResult, Links
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
@@ -66,7 +65,7 @@ def part_delta(part: StudyPart, data: Path | None) -> float:
     return improvement_from_links(_links_of_records(part, data)).top1sim
 
 
-def _links_of_records(part: StudyPart, data: Path | None) -> Links:
+def _links_of_records(part: StudyPart, data: Path | None) -> LinkageResult:
     cases: DatasetCases = part_cases(part, data)
     links = cases.links[cases.taking_part[0].name]
     list_of = np.unique(cases.groups, return_inverse=True)[1]
@@ -195,5 +194,5 @@ def _gate_importance(model: Model, arrays: SplitArrays) -> list[MergeImportance]
     return merge_importance(model, arrays.primary.take(rows), [_list_neighbours(linked, linked.list_of[rows])])
 
 
-def _list_neighbours(linked: LinkedSecondary, lists: Floats) -> Neighbours:
-    return Neighbours(linked.partner[lists].astype(np.int64), linked.similarity[lists].astype(np.float64))
+def _list_neighbours(linked: LinkedSecondary, lists: Floats) -> Links:
+    return Links(linked.partner[lists].astype(np.int64), linked.similarity[lists].astype(np.float64))

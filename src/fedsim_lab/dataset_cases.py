@@ -19,7 +19,7 @@ from fedsim.linkage import fit_scale, link, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
 from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.splitnn.layers import Features
-from fedsim.types import Integers, Links, Split
+from fedsim.types import Integers, LinkageResult, Split
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 from fedsim_lab.job_training import ONE_TO_ONE
@@ -167,7 +167,7 @@ class DatasetCases:
         return group_matching_records([self._identifiers], compared)
 
     @cached_property
-    def links(self) -> dict[str, Links]:
+    def links(self) -> dict[str, LinkageResult]:
         """The links of every secondary, before they are scaled by a split's training records."""
         return {secondary.name: self._found(secondary) for secondary in self.taking_part}
 
@@ -199,7 +199,7 @@ class DatasetCases:
         named = [column for secondary in self.taking_part for column in secondary.link.primary]
         return self.dataset.primary.frame.select(list(dict.fromkeys(named)))
 
-    def _found(self, secondary: SecondaryTable) -> Links:
+    def _found(self, secondary: SecondaryTable) -> LinkageResult:
         """Return the links of distinct identifiers; ``linked`` maps them to the records."""
         ours, theirs = identifier_tables(self.dataset, secondary)
         first = np.unique(self.groups, return_index=True)[1]

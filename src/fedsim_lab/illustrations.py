@@ -10,7 +10,7 @@ from fedsim.linkage import link
 from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links, similarities
 from fedsim.privacy.bounds import lowest_bound, success_bound
 from fedsim.privacy.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
-from fedsim.types import Floats, Links
+from fedsim.types import Floats, LinkageResult
 from fedsim_lab.dataset_cases import identifier_tables
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
 from fedsim_lab.study_config import PaperStudy
@@ -61,7 +61,7 @@ def similarity_curves_sheet(study: PaperStudy, bench: StudyContext) -> ResultShe
     )
 
 
-def mean_similarity_by_rank(links: Links) -> Floats:
+def mean_similarity_by_rank(links: LinkageResult) -> Floats:
     """Return the mean similarity of the first to the last partner, scaled to [0, 1] over each record's partners."""
     distance = np.sort(links.distance, axis=1)
     spread = distance[:, -1:] - distance[:, :1]

@@ -13,10 +13,10 @@ from fedsim import registry
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import methods
-from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement
 from fedsim.splitnn.party_model import AdamW, describe
 from fedsim.training import train
+from fedsim.types import Links
 from fedsim_lab.faults.local_job import RENTALS, create_local_job
 from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 
@@ -31,7 +31,7 @@ def trained(name, *, classes=1, parties=2, **changes):
 
 
 def lists_of(secondaries, rows=slice(None)):
-    return [Neighbours(data.partner[rows], data.similarity[rows]) for data in secondaries if data.partner is not None]
+    return [Links(data.partner[rows], data.similarity[rows]) for data in secondaries if data.partner is not None]
 
 
 def lists_for(model, rows=slice(None)):

@@ -28,8 +28,8 @@ def test_a_linkage_state_of_version_0_1_is_readable():
 
 def test_private_links_of_version_0_1_are_readable():
     links = load_private_links(FOLDER / "delivery_1.safetensors")
-    assert (links.partner.dtype, links.similarity.dtype) == (np.int32, np.float32)
-    assert (links.partner.tolist(), links.similarity.tolist()) == ([[0]], [[0.25]])
+    assert (links.partner.dtype, links.overall.dtype) == (np.int32, np.float32)
+    assert (links.partner.tolist(), links.overall.tolist()) == ([[0]], [[0.25]])
 
 
 def test_links_of_version_0_1_are_readable():

@@ -6,14 +6,8 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import reference_distances
-from fedsim.linkage.private_linkage import (
-    LinkageConfig,
-    LinkageState,
-    PrivateLinks,
-    link_encoded_tables,
-    link_new_records,
-)
-from fedsim.types import EncodedTable
+from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, link_encoded_tables, link_new_records
+from fedsim.types import EncodedTable, Links
 
 DISTANCES = {"hamming": reference_distances.hamming, "dice": reference_distances.dice}
 SECRET = bytes(range(32))
@@ -33,14 +27,14 @@ def tables(seed: int) -> tuple[EncodedTable, EncodedTable]:
     return left, right
 
 
-def link(queries: EncodedTable, candidates: EncodedTable, linking: LinkageConfig) -> tuple[LinkageState, PrivateLinks]:
+def link(queries: EncodedTable, candidates: EncodedTable, linking: LinkageConfig) -> tuple[LinkageState, Links]:
     return link_encoded_tables(queries, candidates, np.ones(len(queries), bool), linking, SECRET, "rents", threads=1)
 
 
-def by_filter(linked: LinkageState, delivery: PrivateLinks) -> list[dict[bytes, float]]:
+def by_filter(linked: LinkageState, delivery: Links) -> list[dict[bytes, float]]:
     """The delivery with pseudonyms resolved to filters, which no renaming changes."""
     named = [row.tobytes() for row in linked.candidates.bits[linked.order]]
-    rows = zip(delivery.partner.tolist(), delivery.similarity.tolist(), strict=True)
+    rows = zip(delivery.partner.tolist(), delivery.overall.tolist(), strict=True)
     return [{named[there]: value for there, value in zip(*row, strict=True)} for row in rows]
 
 
@@ -78,7 +72,7 @@ def test_a_record_asked_about_again_gets_the_same_answer(seed, metric, sigma, da
     asked = EncodedTable(queries.bits[some], queries.n_bits, queries.fingerprint)
     again = link_new_records(asked, linked, linking, SECRET, "rents", threads=1)
     np.testing.assert_array_equal(again.partner, delivery.partner[some])
-    np.testing.assert_array_equal(again.similarity, delivery.similarity[some])
+    np.testing.assert_array_equal(again.overall, delivery.overall[some])
 
 
 @settings(max_examples=60)
@@ -87,7 +81,7 @@ def test_what_is_delivered_is_ordered_by_itself_alone(seed, metric, sigma, data)
     queries, candidates = tables(seed)
     k = data.draw(st.integers(1, len(candidates)))
     _, delivery = link(queries, candidates, LinkageConfig(metric, k, sigma=sigma))
-    for row, values in zip(delivery.partner.tolist(), delivery.similarity.tolist(), strict=True):
+    for row, values in zip(delivery.partner.tolist(), delivery.overall.tolist(), strict=True):
         seen = [(-value, there) for value, there in zip(values, row, strict=True)]
         assert seen == sorted(seen)
         assert len(set(row)) == k

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsim.splitnn.gates import BySimilarity, Neighbours, keep_most_similar
+from fedsim.splitnn.gates import BySimilarity, keep_most_similar
 from fedsim.training.data import MinMaxLabel, StandardLabel
 from fedsim.training.primary import PREFETCHED_BATCHES, PartnerList
+from fedsim.types import Links
 from fedsim_lab.ablations import Shuffled
 from resume_fixtures import KillAt, last_tensors, run, same_bits, survive, without_time
 from training_fixtures import encoded_config
@@ -30,7 +31,7 @@ class Holder:
 
 
 def listed(partner):
-    return PartnerList.of(Neighbours(partner, np.zeros(partner.shape)), (Holder(),), torch.device("cpu"))
+    return PartnerList.of(Links(partner, np.zeros(partner.shape)), (Holder(),), torch.device("cpu"))
 
 
 @settings(deadline=None)
@@ -53,7 +54,7 @@ def test_questions_go_on_beyond_the_first_group():
 @settings(deadline=None)
 @given(arrays(np.float64, (5, 4), elements=st.floats(-3, 3)))
 def test_the_sort_gate_sorts_and_keeps_pairs_together(similarity):
-    neighbours = Neighbours(np.arange(20).reshape(5, 4), similarity)
+    neighbours = Links(np.arange(20).reshape(5, 4), similarity)
     for order in (BySimilarity(), Shuffled()):
         arranged = order.arrange(neighbours, np.random.default_rng(0))
         assert (similarity.ravel()[arranged.partner] == arranged.overall).all()

@@ -22,7 +22,7 @@ from fedsim.linkage import metrics, soft_linkage
 from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import bayes_success, success_bound
-from fedsim.types import Floats, Integers, Links, Scale
+from fedsim.types import Floats, Integers, LinkageResult, Scale
 
 TARGETS_PER_TILE = 64
 MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
@@ -59,7 +59,7 @@ class PrimaryView:
     sigma: float = 0.0
 
     @classmethod
-    def of(cls, links: Links) -> PrimaryView:
+    def of(cls, links: LinkageResult) -> PrimaryView:
         """Return the part of these links that the primary receives."""
         return cls(links.partner, links.similarity, links.scale, links.sigma)
 

@@ -61,7 +61,7 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
 from fedsim.errors import InputError, PolicyError
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks, link_new_records
+from fedsim.linkage.private_linkage import LinkageConfig, link_new_records
 from fedsim.pipeline.party_table import encode_table
 from fedsim.privacy import geodesy, keyed_prng
 from fedsim.privacy.mechanisms import NoisyFeatures
@@ -72,7 +72,7 @@ from fedsim.runtime.secondary import longest_training
 from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
-from fedsim.types import EncodedTable, Floats, Integers
+from fedsim.types import EncodedTable, Floats, Integers, Links
 
 MAX_JOBS, MAX_QUICK_JOBS = 100, 10  # that an audit simulates
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
@@ -431,7 +431,7 @@ def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
         answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
     seen = linkage.view
     rows_seen = linkage.order[found.partner[answered]]
-    view = PrimaryView(rows_seen, found.similarity[answered].astype(np.float64), seen.scale, seen.sigma)
+    view = PrimaryView(rows_seen, found.overall[answered].astype(np.float64), seen.scale, seen.sigma)
     taken = EncodedTable(queries.bits[answered], queries.n_bits, queries.fingerprint)
     return Probes(taken, view, {place: values[answered] for place, values in places.items()}, turn[answered])
 
@@ -472,7 +472,7 @@ def _centres(view: PrimaryView, own: Floats, n_rows: int) -> Floats:
     return places
 
 
-def link_again(linkage: AuditedLinkage, queries: EncodedTable) -> PrivateLinks:
+def link_again(linkage: AuditedLinkage, queries: EncodedTable) -> Links:
     """Link new records as the coordinator does."""
     terms, name = _linkage_config(linkage), linkage.setup.name
     return link_new_records(queries, linkage.state, terms, linkage.secret, name, threads=1)
@@ -484,7 +484,7 @@ def _linkage_config(linkage: AuditedLinkage) -> LinkageConfig:
 
 
 def _ask_within_limits(
-    audit: BudgetAudit, queries: EncodedTable, links: PrivateLinks, target: Integers, turn: Integers, folder: Path
+    audit: BudgetAudit, queries: EncodedTable, links: Links, target: Integers, turn: Integers, folder: Path
 ) -> Integers:
     """Return the records that the coordinator answers, if it is asked about one of every target at a time.
 
@@ -500,7 +500,7 @@ def _ask_within_limits(
             if not len(asked):
                 continue
             table = EncodedTable(queries.bits[asked], queries.n_bits, queries.fingerprint)
-            answer = PrivateLinks(links.partner[asked], links.vectors[asked])
+            answer = Links(links.partner[asked], links.similarity[asked])
             try:
                 state.link_new(table, limits, lambda answer=answer: answer)  # type: ignore[misc]
                 answered.append(asked)
@@ -520,6 +520,6 @@ def link_limits(audit: BudgetAudit) -> LinkLimits:
 def list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
     """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator` holds it."""
     linkage, view = audit.linkage, audit.linkage.view
-    delivery = PrivateLinks(view.partner.astype(np.int32), view.similarity.astype(np.float32))
+    delivery = Links(view.partner.astype(np.int32), view.similarity.astype(np.float32))
     linking, name = _linkage_config(linkage), audit.setup.name
     return LinkedListState(name, linking, folder, linkage.encoded[1], linkage.state, delivery)

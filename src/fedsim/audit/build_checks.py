@@ -24,13 +24,12 @@ from fedsim.audit.budget_attacks import (
 )
 from fedsim.audit.report import Guarantee, PlannedAttack
 from fedsim.errors import PolicyError
-from fedsim.linkage.private_linkage import PrivateLinks
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, find_new_records
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runtime.secondary import longest_training
 from fedsim.storage.files import DigestSet
-from fedsim.types import AnyArray, EncodedTable
+from fedsim.types import AnyArray, EncodedTable, Links
 
 MAX_CHECKED = 20_000  # requests by which a limit is reached
 
@@ -58,7 +57,7 @@ def noise_again(audit: BudgetAudit) -> AttackFinding:
         (linkage.view.similarity, again.view.similarity),
     ]
     links = link_again(linkage, linkage.encoded[0])  # the records of training, as if they were new
-    pairs += [(links.partner, linkage.view.partner), (links.similarity, linkage.view.similarity.astype(np.float32))]
+    pairs += [(links.partner, linkage.view.partner), (links.overall, linkage.view.similarity.astype(np.float32))]
     for place in audit.setup.all_places:
         sides = ((linkage.partners, again.partners), (linkage.linked, again.linked))
         for side in sides:
@@ -134,7 +133,7 @@ def _over_link_limits(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[],
     degree = int(np.bincount(audit.linkage.view.partner.ravel(), minlength=1)[0])
     most = max(limits.new_links, NEW_LINK_FACTOR * degree)
     if most < limits.new_records and most <= MAX_CHECKED:
-        links = PrivateLinks(np.zeros((most + 1, 1), np.int32), np.zeros((most + 1, 1), np.float32))
+        links = Links(np.zeros((most + 1, 1), np.int32), np.zeros((most + 1, 1), np.float32))
         yield partial(state.link_new, records(most + 1), limits, lambda: links)
 
 

@@ -110,12 +110,12 @@ class AttackSetup:
         common = encoded, sides[0], sides[1], self.key, secret
         settings, once = (*encoded, self.counted), replace(linking, field_bytes=())
         state, delivery = link_encoded_tables(*settings, once, secret, self.name, threads=1)
-        partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
+        partner, similarity = delivery.partner.astype(np.int64), delivery.overall.astype(np.float64)
         view, by_field = PrimaryView(partner, similarity, state.scale, state.sigma), []
         if linking.field_bytes:
             linked, delivery = link_encoded_tables(*settings, linking, secret, self.name, threads=1)
             sigma, partner = linked.sigma * math.sqrt(len(linking.field_bytes)), delivery.partner.astype(np.int64)
-            vectors = np.moveaxis(delivery.vectors.astype(np.float64), 2, 0)  # (F, n, K)
+            vectors = np.moveaxis(delivery.similarity.astype(np.float64), 2, 0)  # (F, n, K)
             by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
         order = state.order.astype(np.int64)
         return AuditedLinkage(self, terms, view, tuple(by_field), order, *common, state)

@@ -24,12 +24,12 @@ from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.protocol.messages import Role
 from fedsim.runtime import run_store
 from fedsim.runtime.primary import training_config
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
 from fedsim.training.data import Metrics
-from fedsim.types import AnyArray, Floats, Integers, Split
+from fedsim.types import AnyArray, Floats, Integers, Links, Split
 
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
@@ -110,7 +110,7 @@ def record_training(
         return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), config.secondary, total_steps=steps)
     recorder = cut_layer_attacks.Eavesdropper(local, int(WARM_UP_SHARE * steps))
-    lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (recorder,))]
+    lists = [NeighbourList(Links(linkage.view.partner, linkage.view.similarity), (recorder,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
     return replace(transcript, noise=_feature_noise(inputs.secondary, features), test=result.metrics["test"])

@@ -20,7 +20,7 @@ from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.private_linkage import PrivateLinks, link_encoded_tables, load_private_links
+from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
@@ -32,9 +32,9 @@ from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import prepare_primary, training_overrides
 from fedsim.runtime.run_store import RunStore, network_features
-from fedsim.splitnn import Features, Neighbours, party_model
+from fedsim.splitnn import Features, party_model
 from fedsim.training import NeighbourList, train_with
-from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
+from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Links, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -226,7 +226,7 @@ class JobCases:
         linked, delivery = link_encoded_tables(*prepared.encoded, counted, rule, secret, name)
         lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
         return LinkedSecondary(
-            prepared.features, lists, partner, delivery.vectors, prepared.equal, name, prepared.embedding
+            prepared.features, lists, partner, delivery.similarity, prepared.equal, name, prepared.embedding
         )
 
 
@@ -289,7 +289,7 @@ def remote_cases(
     table: PartyData,
     seeds: int,
     unit: str = "",
-    fetch_embedding: Callable[[str, PrivateLinks], Floats32] | None = None,
+    fetch_embedding: Callable[[str, Links], Floats32] | None = None,
 ) -> Iterator[SplitArrays]:
     """Yield the job's own split and links for every training seed, without features of the secondaries.
 
@@ -311,7 +311,7 @@ def remote_cases(
                 message = f"the rows of '{name}' that this job stored were deleted; train a new job to compare it"
                 raise FileError(message, code="rows-deleted")
             features, partner, embedding = stored.features, stored.places(partner), stored.values
-        linked.append(LinkedSecondary(features, every, partner, links.vectors, nobody, name, embedding))
+        linked.append(LinkedSecondary(features, every, partner, links.similarity, nobody, name, embedding))
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),
@@ -345,14 +345,14 @@ class RemoteTrainer:
             except PeerRestarted as restarted:
                 log.warning("%s; this comparison run starts again", restarted)
 
-    def fetch_embedding(self, name: str, links: PrivateLinks) -> Floats32:
+    def fetch_embedding(self, name: str, links: Links) -> Floats32:
         """Return the embedding of the linked rows of a secondary, as it sent it to the job; other rows are zeros."""
         job = self.context.job
         form = cut_layer.wire_format(job.training.wire)
         while True:
             try:
                 remote = RemoteSecondary(self.peers[name].session(), form, folder=self.context.folder)
-                found = fetch_embedded([remote], Neighbours(links.partner, links.vectors))
+                found = fetch_embedded([remote], links)
             except PeerRestarted as restarted:
                 log.warning("%s; its embedding is requested again", restarted)
             else:
@@ -368,5 +368,5 @@ class RemoteTrainer:
         for linked in rung.secondaries(arrays):
             study = ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked))
             holder = RemoteSecondary(self.peers[linked.name].session(), form, device=device, study=study)
-            lists.append(NeighbourList(Neighbours(*rung.links(linked, order)), (holder,)))
+            lists.append(NeighbourList(Links(*rung.links(linked, order)), (holder,)))
         return lists

@@ -22,7 +22,7 @@ import torch
 from fedsim.errors import FileError, SettingError
 from fedsim.pipeline.fit import predict_with_trees
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
-from fedsim.splitnn import Features, Neighbours, methods
+from fedsim.splitnn import Features, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
@@ -40,7 +40,7 @@ from fedsim.training.boosted_trees import (
 )
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import Metrics, as_features
-from fedsim.types import AnyArray, Floats32, Integers, Split
+from fedsim.types import AnyArray, Floats32, Integers, Links, Split
 from fedsim.version import VERSION
 
 NamedArrays = dict[str, AnyArray]
@@ -289,7 +289,7 @@ class Rung:
             shown = used
             if rows is not None:  # a placebo; a secondary at its own site has no rows here but the linked ones
                 shown = rows[used] if len(rows) else rng.permutation(used)
-            lists = Neighbours(place.reshape(partner.shape), similarity)
+            lists = Links(place.reshape(partner.shape), similarity)
             found.append(EmbeddedPartners(linked.embedding[shown], lists))
         return found
 

@@ -23,7 +23,7 @@ from fedsim.splitnn import methods, party_model
 from fedsim.training import Hook, TaskType, explain
 from fedsim.training.config import build_config
 from fedsim.training.hooks import ProgressBar, tracking_hook
-from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, Links, Split
+from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, LinkageResult, Split
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
 # scikit-learn's base classes.
@@ -32,7 +32,7 @@ from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, Links, Split
 class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators, whose docstrings document the parameters."""
 
-    links_: list[Links]
+    links_: list[LinkageResult]
     history_: list[dict[str, Any]]
     federation_: Federation
     n_features_in_: int
@@ -171,7 +171,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         table = self._table(X, identifiers)  # raises if nothing was fitted
         return self.federation_.predict(table)
 
-    def links_for(self, X: Any, *, identifiers: Any = None) -> list[Links]:  # noqa: N803
+    def links_for(self, X: Any, *, identifiers: Any = None) -> list[LinkageResult]:  # noqa: N803
         """Return the links of any records, one entry per secondary; ``links_`` has those of training."""
         table = self._table(X, identifiers)
         return self.federation_.links(table)
@@ -339,7 +339,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    links_ : list of Links
+    links_ : list of LinkageResult
         The links of the training records, one per secondary.
     history_ : list of dict
         One record per epoch; ``history_table_`` is the same as a polars table.

@@ -30,14 +30,14 @@ from fedsim.pipeline.fit import FitPlan, fit
 from fedsim.pipeline.partner_features import LocalRows
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
-from fedsim.splitnn import Features, Neighbours, embedding, methods, party_model, secondary_model
+from fedsim.splitnn import Features, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
 from fedsim.training.config import build_config
 from fedsim.training.data import target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
-from fedsim.types import AnyArray, Explanation, Floats, Floats32, Links, Scale, Split
+from fedsim.types import AnyArray, Explanation, Floats, Floats32, LinkageResult, Links, Scale, Split
 
 MIN_NEAR_SHARE = 0.1  # of the primary's identifiers, within the secondary's range and as much again on either side
 
@@ -70,12 +70,14 @@ class LinkRule:
     sigma: float
     scale: Scale
 
-    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, config: training.Config) -> Links:
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, config: training.Config) -> LinkageResult:
         """Return the links of any primary records, seen in training or not (paper, section 4.2)."""
         found = _nearest_links(self.pair, primary, secondary, self.k, config.device)
         return self.add_similarities(found, primary, party_model.RandomSource(config.seed, COORDINATOR))
 
-    def add_similarities(self, found: Links, primary: pl.DataFrame, random: party_model.RandomSource) -> Links:
+    def add_similarities(
+        self, found: LinkageResult, primary: pl.DataFrame, random: party_model.RandomSource
+    ) -> LinkageResult:
         """Return the links with similarities; the noise depends on a record's identifiers, not on its row."""
         seed = random.step_seed(f"noise for {self.pair.party}")
         noise = record_noise(self.pair.primary_identifiers(primary), self.k, seed) if self.sigma else None
@@ -83,7 +85,9 @@ class LinkRule:
         return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
 
 
-def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int, device: str) -> Links:
+def _nearest_links(
+    pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int, device: str
+) -> LinkageResult:
     ours, theirs = pair.primary_identifiers(primary), pair.secondary_identifiers(secondary)
     k = validation.validate_k(k, len(secondary), pair.party)
     device = "cpu" if device == "cpu" else "auto"  # not every metric has a search on the GPU, or gains by it
@@ -146,7 +150,7 @@ class EmbeddedTrees:
     texts: tuple[str, ...]
     rows: tuple[Floats32, ...]
 
-    def partners(self, lists: Sequence[Neighbours]) -> list[EmbeddedPartners]:
+    def partners(self, lists: Sequence[Links]) -> list[EmbeddedPartners]:
         """Return what the trees see of partners."""
         return [EmbeddedPartners(*both) for both in zip(self.rows, lists, strict=True)]
 
@@ -197,11 +201,11 @@ class Federation:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
         return Features.of(self.preparation.apply(own))
 
-    def links(self, primary: pl.DataFrame) -> list[Links]:
+    def links(self, primary: pl.DataFrame) -> list[LinkageResult]:
         """Link records to every secondary."""
         return [party.rule.links(primary, party.table, self.model.config) for party in self.linked]
 
-    def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
+    def neighbours(self, primary: pl.DataFrame) -> list[Links]:
         """Link records to every secondary, as the method needs them."""
         return [_method_neighbours(found, self.model.config) for found in self.links(primary)]
 
@@ -213,7 +217,7 @@ def fit_federation(
     labels: TrainingLabels,
     split: Split,
     hooks: Sequence[training.Hook] = (),
-) -> tuple[Federation, list[Links], training.TrainingResult]:
+) -> tuple[Federation, list[LinkageResult], training.TrainingResult]:
     """Link, prepare and train; scales are fitted on the training rows and, at a secondary, on their partners only."""
     own = inputs.drop_identifiers(primary, plan.identifiers, PRIMARY)
     preparation = fit_preprocessor(own, party=PRIMARY, rows=split.train, rules=plan.rules, label=labels.name)
@@ -291,11 +295,11 @@ def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, sec
             warnings.warn(errors.replace_unprintable(message), UserWarning, stacklevel=4)
 
 
-def _method_neighbours(links: Links, config: training.Config) -> Neighbours:
+def _method_neighbours(links: LinkageResult, config: training.Config) -> Links:
     """Return the links as the method needs them; if it needs only equal records, all others become row -1."""
     equal = links.distance == 0
     some = config.method.partners is methods.PartnerRequirement.SOME
-    return Neighbours(np.where(equal, links.partner, -1) if some else links.partner, links.similarity)
+    return Links(np.where(equal, links.partner, -1) if some else links.partner, links.similarity)
 
 
 # A trained estimator is saved as one folder per party:
@@ -472,7 +476,7 @@ def _rebuild_model(
         holder = secondary_model.restore_secondary(
             name, party.features(), config.secondary, weights[name], device=device
         )
-        lists.append(training.NeighbourList(Neighbours.without_records(party.rule.k), (holder,)))
+        lists.append(training.NeighbourList(Links.without_records(party.rule.k), (holder,)))
     columns = Features.without_records(preparation)
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)
 

@@ -12,7 +12,7 @@ import polars as pl
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
 from fedsim.storage.tensor_file import damaged_file, read_safetensors, write_safetensors
-from fedsim.types import EncodedTable, Links, Scale
+from fedsim.types import EncodedTable, LinkageResult, Scale
 
 LINKS_FORMAT, WIDE_LINKS_FORMAT = "fedsim links 2", "fedsim links 1"  # 1 had one row per record, with lists
 LINK_COLUMNS = ("partner", "distance", "similarity")
@@ -20,7 +20,7 @@ ENCODED_FORMAT = "fedsim encoded table 1"
 
 
 def save_links(
-    links: Links,
+    links: LinkageResult,
     path: str | Path,
     primary_ids: Any = None,
     secondary_ids: Any = None,
@@ -36,7 +36,7 @@ def save_links(
     path
         The file, which is written atomically.
     primary_ids, secondary_ids
-        Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`Links.to_polars`.
+        Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`LinkageResult.to_polars`.
     part
         The number of this file, the number of files and the row of the first record, if links span several files.
     """
@@ -67,7 +67,7 @@ def part_name(number: int) -> str:
     return f"part-{number:05}.parquet"
 
 
-def load_links(path: str | Path) -> Links:
+def load_links(path: str | Path) -> LinkageResult:
     """Read links from a file or a folder; raise ``FileError`` if the format is wrong or the content has changed.
 
     Parameters
@@ -92,7 +92,7 @@ def load_links(path: str | Path) -> Links:
     return replace(parts[0][0], **joined)
 
 
-def _load_file(path: Path) -> tuple[Links, list[int]]:
+def _load_file(path: Path) -> tuple[LinkageResult, list[int]]:
     """Return the links in a file, and which part of a folder they are."""
     try:
         metadata = pl.read_parquet_metadata(path)
@@ -107,7 +107,7 @@ def _load_file(path: Path) -> tuple[Links, list[int]]:
                 values.reshape(-1, about["k"]) for values in (partner, distance, similarity)
             )
             next_distance = next_distance[:: about["k"]].copy()
-        links = Links(
+        links = LinkageResult(
             partner=partner,
             distance=distance,
             similarity=similarity,
@@ -126,7 +126,7 @@ def _load_file(path: Path) -> tuple[Links, list[int]]:
     return links, about.get("part", [0, 1, 0])
 
 
-def _links_digest(links: Links) -> str:
+def _links_digest(links: LinkageResult) -> str:
     """Return a digest that detects flipped bits, which a Parquet reader may not notice."""
     digest = hashlib.sha256()
     for name in (*LINK_COLUMNS, "next_distance"):

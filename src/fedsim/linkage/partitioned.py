@@ -31,7 +31,7 @@ from fedsim.linkage.soft_linkage import (
 )
 from fedsim.storage.files import atomic_write, ensure_folder, resumable_folder
 from fedsim.storage.tensor_file import load_tensors, save_tensors
-from fedsim.types import Floats, Integers, Links, Scale
+from fedsim.types import Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_k
 from fedsim.version import VERSION
 
@@ -184,7 +184,9 @@ def link_in_parts(  # noqa: PLR0913
                 progress(number * n_tiles + done)
             work.complete(number + 1, plan)
         nothing: Any = np.empty((0, k))
-        about = Links(nothing, nothing, nothing, Scale(0, 1), sigma, metric.name, len(secondary), nothing, plan=plan)
+        about = LinkageResult(
+            nothing, nothing, nothing, Scale(0, 1), sigma, metric.name, len(secondary), nothing, plan=plan
+        )
         return _write_parts(result, lambda tile: work.load(n_chunks - 1, tile), n_tiles, about, rng, ids)
 
 
@@ -200,7 +202,7 @@ def _write_parts(
     folder: Path,
     best_of: Callable[[int], TileBest],
     n_tiles: int,
-    about: Links,
+    about: LinkageResult,
     rng: np.random.Generator | None,
     ids: Sequence[Any],
 ) -> LinkedParts:

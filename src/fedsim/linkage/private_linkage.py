@@ -28,7 +28,7 @@ from fedsim.privacy import bounds, keyed_prng, mechanisms
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
-from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Scale
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Links, Scale
 from fedsim.validation import validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -154,33 +154,6 @@ class LinkageState:
         return f"LinkageState({len(self.candidates)} candidates, {self.metric}, sigma {self.sigma:g})"
 
 
-@dataclass(frozen=True, eq=False)
-class PrivateLinks:
-    """What the primary receives: the pseudonyms of each record's partners, most similar first, and similarities.
-
-    ``vectors`` has one similarity per compared field, or one per pair: F is 1, and an array (n, K) is accepted. A field
-    that one of the two records lacks is NaN.
-    """
-
-    partner: Integers32  # (n, K)
-    vectors: Floats32  # (n, K, F)
-
-    def __post_init__(self) -> None:
-        if self.vectors.ndim == 2:
-            object.__setattr__(self, "vectors", self.vectors[:, :, None])
-
-    @property
-    def similarity(self) -> Floats32:
-        """The similarity by which partners are ranked: the mean over the fields that both records have, (n, K)."""
-        return mean_similarity(self.vectors)
-
-    def __len__(self) -> int:
-        return len(self.partner)
-
-    def __repr__(self) -> str:
-        return f"PrivateLinks({len(self)} records x {self.partner.shape[1]} partners)"
-
-
 def link_encoded_tables(  # noqa: PLR0913
     queries: EncodedTable,
     candidates: EncodedTable,
@@ -192,7 +165,7 @@ def link_encoded_tables(  # noqa: PLR0913
     threads: int | None = None,
     progress: SearchProgress | None = None,
     engine: Engine | None = None,
-) -> tuple[LinkageState, PrivateLinks]:
+) -> tuple[LinkageState, Links]:
     """Link every query; scale and noise are fitted to the ``counted`` queries, the primary's training records.
 
     Equal arguments give equal results, so a coordinator that lost everything but its secret delivers the same links
@@ -235,7 +208,7 @@ def link_new_records(
     secret: bytes,
     list_name: str,
     threads: int | None = None,
-) -> PrivateLinks:
+) -> Links:
     """Link new records with the same scale, noise and pseudonyms; a record seen before gets the same links."""
     check_filters(queries, "primary")
     if linking.metric != state.metric:
@@ -385,7 +358,7 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
 
 def _to_private_links(
     pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes, list_name: str
-) -> PrivateLinks:
+) -> Links:
     """Return partners by descending similarity as the primary sees it, with ties broken by pseudonym."""
     purpose = [list_name, state.metric, *(["relative"] if linking.relative else [])]
     if linking.field_bytes:
@@ -407,14 +380,14 @@ def _to_private_links(
     return rank_by_similarity(pairs.partner.astype(np.int32), vectors)
 
 
-def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> PrivateLinks:
+def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> Links:
     """Return links by descending similarity, with ties broken by pseudonym, (n, K) and (n, K, F)."""
     similarity, take = mean_similarity(vectors), np.take_along_axis
-    links = PrivateLinks(np.empty_like(pseudonym), np.empty_like(vectors))
+    links = Links(np.empty_like(pseudonym), np.empty_like(vectors))
     for here in _tiles(len(pseudonym)):
         order = np.lexsort((pseudonym[here], -similarity[here]), axis=1)
         links.partner[here] = take(pseudonym[here], order, axis=1)
-        links.vectors[here] = take(vectors[here], order[:, :, None], axis=1)
+        links.similarity[here] = take(vectors[here], order[:, :, None], axis=1)
     return links
 
 
@@ -523,15 +496,15 @@ def load_linkage_state(path: Path | str) -> LinkageState:
         raise damaged_file(path, STATE_FORMAT) from None
 
 
-def save_private_links(links: PrivateLinks, path: Path | str) -> None:
+def save_private_links(links: Links, path: Path | str) -> None:
     """Write the links that the primary receives, atomically."""
-    vectors = links.vectors[:, :, 0] if links.vectors.shape[2] == 1 else links.vectors
+    vectors = links.similarity[:, :, 0] if links.similarity.shape[2] == 1 else links.similarity
     save_tensors(path, PRIVATE_LINKS_FORMAT, {"partner": links.partner, "similarity": vectors}, {})
 
 
-def load_private_links(path: Path | str) -> PrivateLinks:
+def load_private_links(path: Path | str) -> Links:
     """Memory-map links written by :func:`save_private_links`; raise ``FileError`` for another format or a change."""
     tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT, mapped=True)
     if set(tensors) != {"partner", "similarity"}:
         raise damaged_file(path, PRIVATE_LINKS_FORMAT)
-    return PrivateLinks(tensors["partner"], tensors["similarity"])
+    return Links(tensors["partner"], tensors["similarity"])

@@ -14,7 +14,7 @@ from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
-from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, Links, Scale
+from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def link(  # noqa: PLR0913
     engine: Engine | None = None,
     primary_name: str = "primary",
     secondary_name: str = "secondary",
-) -> Links:
+) -> LinkageResult:
     """Link every primary record to its K most similar secondary records.
 
     Equal settings produce equal links on every backend.
@@ -373,7 +373,7 @@ def link(  # noqa: PLR0913
 
     Returns
     -------
-    Links
+    LinkageResult
         Partners, distances and similarities, nearest first.
 
     Examples
@@ -404,7 +404,7 @@ def link(  # noqa: PLR0913
             last = runner.take_records(candidates, partner[tile, -1])
             disjoint += int(chosen.disjoint(runner.take_records(queries, tile), last).sum())
         saturated = disjoint / len(partner)
-    return Links(
+    return LinkageResult(
         partner=partner,
         distance=distance,
         similarity=similarities(distance, scale, sigma=sigma, noise=rng),
@@ -433,7 +433,7 @@ class Improvement:
     avgsim: float
 
 
-def improvement_from_links(links: Links) -> Improvement:
+def improvement_from_links(links: LinkageResult) -> Improvement:
     """Return Delta with the K linked partners as the only candidates."""
     distance, nearest = links.distance, links.distance.min(axis=1, keepdims=True)
     spread = distance.max(axis=1, keepdims=True) - nearest
@@ -498,7 +498,7 @@ def link_warnings(
     return tuple(warnings)
 
 
-def diagnose(links: Links) -> Diagnostics:
+def diagnose(links: LinkageResult) -> Diagnostics:
     """Compute figures and warnings about links before training.
 
     Parameters

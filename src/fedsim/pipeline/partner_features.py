@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedsim.splitnn import Neighbours
 from fedsim.training import NeighbourList, SecondaryData
 from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.training.loop import TrainingContext, start_local_secondaries
-from fedsim.types import Floats32
+from fedsim.types import Floats32, Links
 
 
 class PartnerFeatures(Protocol):
@@ -49,7 +48,7 @@ class LocalRows:
 
     def embedded(self) -> EmbeddedPartners | None:
         """Return the embedded rows with the list."""
-        neighbours: Neighbours | None = self.parties[0].neighbours
+        neighbours: Links | None = self.parties[0].neighbours
         if self.embedding is None or neighbours is None:
             return None
         return EmbeddedPartners(self.embedding, neighbours)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.training import Model, explain
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
 from fedsim.training.data import LogTarget, stretch_intervals
 from fedsim.training.explain import Combine
-from fedsim.types import Explanation, Floats, Floats32
+from fedsim.types import Explanation, Floats, Floats32, Links
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class LinkedInputs:
     """
 
     features: Features
-    lists: Sequence[Neighbours]
+    lists: Sequence[Links]
     names: Floats32 | None = None
     embedded: Sequence[EmbeddedPartners | None] = ()
     away: tuple[str, ...] = ()

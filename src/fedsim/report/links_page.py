@@ -13,7 +13,7 @@ from fedsim.linkage import Diagnostics, diagnose
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, LinkageQuality
 from fedsim.report import charts, formatting, page
 from fedsim.report.formatting import format_distance, format_duration, format_number, format_percent, pluralise
-from fedsim.types import Floats, Links
+from fedsim.types import Floats, LinkageResult
 
 EXAMPLE_PAIRS = 6
 BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
@@ -39,7 +39,7 @@ class LinkSummary:
     warnings: tuple[str, ...]
 
 
-def summarise_links(links: Links, diagnostics: Diagnostics, seconds: float | None = None) -> LinkSummary:
+def summarise_links(links: LinkageResult, diagnostics: Diagnostics, seconds: float | None = None) -> LinkSummary:
     """Summarise a linkage and its diagnostics."""
     return LinkSummary(
         records=len(links),
@@ -60,7 +60,7 @@ def summarise_links(links: Links, diagnostics: Diagnostics, seconds: float | Non
 
 
 def links_page(  # noqa: PLR0913 - all but two are options by name
-    links: Links,
+    links: LinkageResult,
     diagnostics: Diagnostics,
     *,
     title: str = "Linkage",
@@ -111,7 +111,7 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     return page.render_template("links_page.html", title=title, **content)
 
 
-def plot_links(links: Links, positions: Any = None) -> page.FigureGroup:
+def plot_links(links: LinkageResult, positions: Any = None) -> page.FigureGroup:
     """Return the charts of a linkage for a notebook; ``positions`` adds a map, as on the page."""
     diagnostics = diagnose(links)
     figures = _figures(links, diagnostics, summarise_links(links, diagnostics))
@@ -120,7 +120,7 @@ def plot_links(links: Links, positions: Any = None) -> page.FigureGroup:
 
 
 def example_pairs(
-    links: Links, identifiers: tuple[pl.DataFrame, pl.DataFrame], others: tuple[pl.DataFrame, pl.DataFrame]
+    links: LinkageResult, identifiers: tuple[pl.DataFrame, pl.DataFrame], others: tuple[pl.DataFrame, pl.DataFrame]
 ) -> tuple[page.PageTable, ...]:
     """Return one table per pair, from the best to the worst linked record: it and its most similar partner record.
 
@@ -147,7 +147,7 @@ def _cells(frame: pl.DataFrame, row: int) -> dict[str, str]:
 
 
 def _map_figures(
-    links: Links, diagnostics: Diagnostics, positions: Floats, partners: Floats | None = None
+    links: LinkageResult, diagnostics: Diagnostics, positions: Floats, partners: Floats | None = None
 ) -> list[page.Figure]:
     unit = formatting.metric_unit(links.metric)
     rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
@@ -159,7 +159,7 @@ def _map_figures(
     return [] if figure is None else [figure]
 
 
-def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:
+def _figures(links: LinkageResult, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:
     unit = formatting.metric_unit(links.metric)
     axis = f"{links.metric} distance, {unit}" if unit else f"{links.metric} distance"
     even = summary.records * summary.k / summary.candidates

@@ -232,7 +232,7 @@ def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
     )
     path = run.folder / "lists" / f"{links.secondary}.safetensors"
     if path.is_file() and links.records >= charts.MIN_RECORDS_SHOWN:
-        similarity = load_private_links(path).similarity.astype(np.float64)
+        similarity = load_private_links(path).overall.astype(np.float64)
         chosen = sorted({0, (links.k - 1) // 2, links.k - 1})
         yield charts.outlines_figure(
             {f"rank {rank + 1}": similarity[:, rank] for rank in chosen},
@@ -317,7 +317,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
             caption += "cell to see lines to the cells that share most of its partner records."
             figure = charts.grid_map_figure(
                 read_number_columns(places, axes, str(own.party)),
-                links.similarity[:, 0].astype(np.float64),
+                links.overall[:, 0].astype(np.float64),
                 title=f"Similarity on the map: {name}",
                 caption=f"{caption} Places are blurred as in the job." if terms.blur else caption,
                 shaded="median similarity",
@@ -379,7 +379,7 @@ def _gates(run: FinishedRun) -> PageSection:
     pairs: dict[str, tuple[Floats | None, MergeImportance | None]] = {}  # by the name of the curve
     for one in record.lists:
         path = run.folder / "lists" / f"{one.secondary}.safetensors"
-        vectors = load_private_links(path).vectors if path.is_file() else np.full((1, 1, 1), np.nan)  # (n, K, F)
+        vectors = load_private_links(path).similarity if path.is_file() else np.full((1, 1, 1), np.nan)  # (n, K, F)
         for name, field in zip(field_names(one.secondary, vectors.shape[2]), np.moveaxis(vectors, 2, 0), strict=True):
             known = field.ravel()[np.isfinite(field.ravel())].astype(np.float64)
             pairs[name] = known if len(known) else None, importances.get(one.secondary)

@@ -30,11 +30,11 @@ from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime.predict import TrainedPrimary
 from fedsim.runtime.primary import TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
-from fedsim.splitnn import Neighbours, gates, layers, methods, secondary_model
+from fedsim.splitnn import gates, layers, methods, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.training import Model, NeighbourList
 from fedsim.training.data import LEAST_PROBABILITY, MAX_LABEL, ClassTarget, LogTarget, NumericTarget, Target
-from fedsim.types import AnyArray
+from fedsim.types import AnyArray, Links
 from fedsim.version import VERSION
 
 OUTPUTS = ("prediction", "spread")
@@ -105,7 +105,7 @@ class PrimaryNetwork:
         for name, terms in job.secondaries.items():
             sent: Any = training_config(job).secondary.local
             holder: Any = secondary_model.AbsentSecondary(name, sent.cut, terms.k)
-            lists.append(NeighbourList(Neighbours.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,)))
+            lists.append(NeighbourList(Links.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,)))
         model = trained.model(job, record.party, lists)
         method, inputs = model.config.method, {}
         inputs["numbers"] = np.zeros((EXAMPLE_RECORDS, model.columns[0]), np.float32)

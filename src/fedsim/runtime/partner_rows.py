@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fedsim import errors
-from fedsim.linkage.private_linkage import PrivateLinks, count_links
+from fedsim.linkage.private_linkage import count_links
 from fedsim.pipeline.partner_features import LocalRows
 from fedsim.protocol.cut_layer import WireFormat, wire_format
 from fedsim.protocol.messages import Party
@@ -33,12 +33,12 @@ from fedsim.runs.deletion import (
     timestamp,
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
 from fedsim.training import NeighbourList, SecondaryData
 from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.training.loop import TrainingContext
-from fedsim.types import AnyArray, Floats32, Integers, Integers32
+from fedsim.types import AnyArray, Floats32, Integers, Integers32, Links
 
 log = logging.getLogger("fedsim.parties")
 
@@ -105,7 +105,7 @@ def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted, remote.folder)
 
 
-def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Neighbours) -> EmbeddedPartners:
+def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Links) -> EmbeddedPartners:
     """Request the embedding of all partners in a list from its holders, which send activations too.
 
     The rows of aligned holders are put side by side.
@@ -120,7 +120,7 @@ def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Neighbours) -
         partner[here] = place[neighbours.partner[here]]
     rows = [_in_parts(holder.embed, wanted, holder.folder) for holder in remotes]
     beside = rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
-    return EmbeddedPartners(beside, Neighbours(partner, neighbours.similarity))
+    return EmbeddedPartners(beside, Links(partner, neighbours.similarity))
 
 
 def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folder: Path | None) -> Floats32:
@@ -137,7 +137,7 @@ def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folde
 
 
 def load_or_fetch_rows(
-    context: PartyContext, peer: ReconnectingPeer, party: Party, links: PrivateLinks, form: WireFormat
+    context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links, form: WireFormat
 ) -> StoredRows:
     """Return the linked rows of a secondary, from the secondary or from what it sent before; then let it go."""
     path = rows_path(context.folder, party.name)
@@ -171,11 +171,11 @@ def load_or_fetch_rows(
     return rows
 
 
-def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: PrivateLinks) -> LocalRows:
+def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links) -> LocalRows:
     """Return the linked rows of a secondary, which are here from now on."""
     rows = load_or_fetch_rows(context, peer, party, links, wire_format(context.job.training.wire))
     partner = rows.places(links.partner)
-    return LocalRows([SecondaryData(rows.features, partner, links.vectors, party.name)], rows.values)
+    return LocalRows([SecondaryData(rows.features, partner, links.similarity, party.name)], rows.values)
 
 
 @dataclass(eq=False)
@@ -184,7 +184,7 @@ class RemoteRows:
 
     context: PartyContext
     peers: Sequence[ReconnectingPeer]
-    links: PrivateLinks
+    links: Links
     _holders: tuple[RemoteSecondary, ...] = ()
 
     def open(self, training_context: TrainingContext) -> NeighbourList:
@@ -193,20 +193,16 @@ class RemoteRows:
         form = wire_format(job.training.wire)
         options: dict[str, Any] = {"device": training_context.device, "folder": context.folder}
         self._holders = tuple(RemoteSecondary(peer.session(), form, **options) for peer in self.peers)
-        return NeighbourList(self._neighbours, self._holders)
+        return NeighbourList(self.links, self._holders)
 
     def embedded(self) -> EmbeddedPartners | None:
         """Request the embedding of all partners, if the job has one."""
-        return fetch_embedded(self._holders, self._neighbours) if self.context.job.sends_embedding else None
+        return fetch_embedded(self._holders, self.links) if self.context.job.sends_embedding else None
 
     def finish(self) -> None:
         """Let the holders save their part."""
         for holder in self._holders:
             holder.finish()
-
-    @property
-    def _neighbours(self) -> Neighbours:
-        return Neighbours(self.links.partner, self.links.vectors)
 
 
 def partner_model(name: str) -> str:

@@ -37,11 +37,11 @@ from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
-from fedsim.splitnn import Features, Neighbours, secondary_model
+from fedsim.splitnn import Features, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
 from fedsim.training.data import target_from_state
-from fedsim.types import EncodedTable, Explanation, Floats, Floats32
+from fedsim.types import EncodedTable, Explanation, Floats, Floats32, Links
 
 log = logging.getLogger("fedsim.parties")
 
@@ -301,15 +301,15 @@ class Predictor:
         job = self.context.job
         return tuple(name for name in job.lists if any(holder in away for holder in job.holders(name)))
 
-    def _neighbours(self, name: str, encoded: EncodedTable, missing: Sequence[str]) -> Neighbours:
+    def _neighbours(self, name: str, encoded: EncodedTable, missing: Sequence[str]) -> Links:
         if name in missing:
             return self._absent_list(name, len(encoded))
         found = self._new_partners(name, encoded)
         for holder in self.context.job.holders(name):
             self._remotes[holder].use_partners(found)
-        return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
+        return Links(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
-    def _embedded(self, lists: Sequence[Neighbours], missing: Sequence[str]) -> list[EmbeddedPartners | None]:
+    def _embedded(self, lists: Sequence[Links], missing: Sequence[str]) -> list[EmbeddedPartners | None]:
         """Request what the trees see of the partners of new records; None for a list that is missing."""
         if self._trees is None or not self._trees.pools:
             return []
@@ -325,15 +325,15 @@ class Predictor:
         found: Any = secondary_model.AbsentSecondary(name, network.cut, job.secondaries[name].k)
         return cast(secondary_model.Secondary, found)  # predictions use no more of it than there is
 
-    def _absent_list(self, name: str, n_records: int) -> Neighbours:
+    def _absent_list(self, name: str, n_records: int) -> Links:
         """Return links to a secondary that is away, which the network does not look at."""
         terms = self.context.job.secondaries[name]
         fields = max(1, len(terms.field_bytes))
-        return Neighbours(np.zeros((n_records, terms.k), np.int64), np.zeros((n_records, terms.k, fields)))
+        return Links(np.zeros((n_records, terms.k), np.int64), np.zeros((n_records, terms.k, fields)))
 
     def _sealed_model(
         self, encoded: Mapping[str, EncodedTable]
-    ) -> tuple[Model, list[Neighbours], tuple[str, ...], list[EmbeddedPartners | None]]:
+    ) -> tuple[Model, list[Links], tuple[str, ...], list[EmbeddedPartners | None]]:
         """Return the model over stored rows, the links of new records, who is missing, and the rows of the others.
 
         Only rows not seen before are requested.
@@ -360,9 +360,9 @@ class Predictor:
             weights, _ = store.load_weights(partner_rows.partner_model(name))
             config = training_config(job).secondary
             holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
-            lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
+            lists.append(Links(rows.places(found.partner), np.array(found.similarity, np.float64)))
             embedded.append(EmbeddedPartners(rows.values, lists[-1]))
-        shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
+        shapes = [Links.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
         return (
             self._trained.model(self.context.job, self.context.party_file.name, neighbours),
@@ -386,7 +386,7 @@ class Predictor:
                     if session is not None and name not in missing:
                         one = self._remotes[holder] = RemoteSecondary(session, form, predicting=True)
                     holders.append(one)
-                shape = Neighbours.without_records(terms.k, max(1, len(terms.field_bytes)))
+                shape = Links.without_records(terms.k, max(1, len(terms.field_bytes)))
                 neighbours.append(NeighbourList(shape, tuple(holders)))
             self._model = sessions, self._trained.model(self.context.job, self.context.party_file.name, neighbours)
         return self._model[1]

@@ -23,13 +23,7 @@ from fedsim.data.features import FeaturePreprocessor, mean_trigrams, name_trigra
 from fedsim.data.splits import single_record_error
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
-from fedsim.linkage.private_linkage import (
-    PrivateLinks,
-    count_links,
-    load_private_links,
-    mean_similarity,
-    save_private_links,
-)
+from fedsim.linkage.private_linkage import count_links, load_private_links, mean_similarity, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.pipeline.fit import FitPlan, Fitted, fit
 from fedsim.pipeline.partner_features import PartnerFeatures
@@ -68,7 +62,7 @@ from fedsim.training.data import (
     target_state,
 )
 from fedsim.training.hooks import tracking_hook
-from fedsim.types import Floats, Floats32, Integers, Split
+from fedsim.types import Floats, Floats32, Integers, Links, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -144,7 +138,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         if party.name in context.job.lists
     }
     for party, found in lists.items():
-        quantiles = np.quantile(mean_similarity(found.vectors[:, :1]), QUANTILES).tolist()
+        quantiles = np.quantile(mean_similarity(found.similarity[:, :1]), QUANTILES).tolist()
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
     recorded.save(inputs)
@@ -237,7 +231,7 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
 
 def _load_or_fetch_links(
     context: PartyContext, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
-) -> PrivateLinks:
+) -> Links:
     """Return the partners of every record, from the coordinator or from what it sent before."""
     store = RunStore.of(context)
     encoded = store.encoded(table, party.name)
@@ -246,7 +240,7 @@ def _load_or_fetch_links(
     counted[slice(None) if context.job.protection.sealed else split.train] = True
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
-    have = "" if saved is None else arrays_digest(saved.partner, saved.vectors)
+    have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
     digest, terms = transport.offer_digest(encoded, counted.astype(np.uint8)), table.job.secondaries[party.name].linkage
     queries = EncodedQueries(party.name, encoded, counted, digest, terms)
     answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
@@ -255,7 +249,7 @@ def _load_or_fetch_links(
     if answer is None:
         raise errors.PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_private_links(PrivateLinks(answer.partner, answer.similarity), path)
+    save_private_links(Links(answer.partner, answer.similarity), path)
     return load_private_links(path)
 
 
@@ -276,7 +270,7 @@ def tree_names(table: PartyData, folder: Path) -> TreeNames:
 def _fit_plan(
     context: PartyContext,
     prepared: PreparedPrimary,
-    lists: Mapping[Party, PrivateLinks],
+    lists: Mapping[Party, Links],
     peers: Mapping[Party, ReconnectingPeer],
     names: TreeNames | None,
     hooks: Sequence[training.Hook],
@@ -400,11 +394,11 @@ def _save_model(
     store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
 
 
-def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, PrivateLinks]) -> dict[str, Any]:
+def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, Links]) -> dict[str, Any]:
     """Return how the training records, or many of them, are distributed; served records are compared with them."""
     rows = some_training_rows(prepared.split)
     features = as_features(prepared.data.features).take(rows)
-    best = {name: mean_similarity(links.vectors[rows, :1])[:, 0] for name, links in lists.items()}
+    best = {name: mean_similarity(links.similarity[rows, :1])[:, 0] for name, links in lists.items()}
     return drift_facts(features.numbers, features.codes, features.cardinalities, best)
 
 
@@ -607,7 +601,7 @@ class CompletedTraining:
     job: Job
     table: PartyData
     prepared: PreparedPrimary
-    lists: Mapping[str, PrivateLinks]
+    lists: Mapping[str, Links]
     result: training.TrainingResult
     gates: GateSummary
     trees: record.TreeSummary
@@ -664,12 +658,10 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
     progress.enter(Phase.END.value)
 
 
-def _link_list_summary(
-    store: RunStore, ended: CompletedTraining, name: str, links: PrivateLinks
-) -> record.LinkListSummary:
+def _link_list_summary(store: RunStore, ended: CompletedTraining, name: str, links: Links) -> record.LinkListSummary:
     terms = ended.job.secondaries[name]
     noisy = bool(terms.tau or terms.sigma)
-    encoded, similarity, k = store.encoded(ended.table, name), links.similarity, links.partner.shape[1]
+    encoded, similarity, k = store.encoded(ended.table, name), links.overall, links.k
     ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
     uses = count_links(links.partner, candidates)
@@ -728,5 +720,5 @@ def _errors_by_group(ended: CompletedTraining) -> list[record.GroupError]:
     own = ended.table.features()[rows]
     columns = {name: own[name] for name in own.columns if name not in ended.table.columns.linking}
     for name, links in ended.lists.items():
-        columns[f"similarity to the nearest of {name}"] = pl.Series(links.similarity[rows, 0])
+        columns[f"similarity to the nearest of {name}"] = pl.Series(links.overall[rows, 0])
     return record.errors_by_group(columns, wrong, numbers=numbers)

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 from fedsim._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from fedsim.splitnn.gates import Neighbours
     from fedsim.splitnn.layers import Features
     from fedsim.splitnn.methods import AvgSim, Exact, FeatureSim, FedSim, Solo, Top1Sim
 
-__all__ = ["AvgSim", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
+__all__ = ["AvgSim", "Exact", "FeatureSim", "Features", "FedSim", "Solo", "Top1Sim"]
 
 # A secondary's process must not load what is above the cut.
 _METHODS = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
-__getattr__ = lazy_exports(__name__, {"gates": ["Neighbours"], "layers": ["Features"], "methods": _METHODS})
+__getattr__ = lazy_exports(__name__, {"layers": ["Features"], "methods": _METHODS})

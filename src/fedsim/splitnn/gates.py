@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedsim.errors import InputError, SettingError
 from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, uninitialised_linear
-from fedsim.types import AnyArray, Integers
+from fedsim.types import AnyArray, Links, with_fields
 
 # Prediction tasks: how scores become predictions, and the loss.
 #
@@ -151,85 +151,21 @@ class MulticlassClassification(_UnboundedScores):
 # Similarities never change during training, so sorting the lists once is the same as sorting the outputs in every step.
 
 
-def _with_fields(similarity: AnyArray) -> AnyArray:
-    """Return (n, K, F); a matrix (n, K) is one field."""
-    return similarity[:, :, np.newaxis] if similarity.ndim == 2 else similarity
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """Every record's partners in one secondary, and their similarities.
-
-    Parameters
-    ----------
-    partner
-        Rows of the secondary, (n, K); -1 where a record has no partner.
-    similarity
-        Similarities of each pair, one per compared field, (n, K, F); NaN where a field is missing. An array (n, K) is
-        one field.
-
-    Examples
-    --------
-    >>> Neighbours(np.array([[4, 2]]), np.array([[0.9, 0.1]])).k
-    2
-    >>> Neighbours(np.array([[4, 2]]), np.array([[[1.0, np.nan], [0.5, 0.25]]])).overall.tolist()
-    [[1.0, 0.375]]
-    """
-
-    partner: AnyArray  # (n, K)
-    similarity: AnyArray  # (n, K, F)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "similarity", _with_fields(self.similarity))
-
-    @classmethod
-    def without_records(cls, k: int, fields: int = 1) -> Neighbours:
-        """Return lists of K columns without rows, to build a network before loading its weights."""
-        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k, fields)))
-
-    def __len__(self) -> int:
-        return len(self.partner)
-
-    @property
-    def k(self) -> int:
-        """K, the number of partners per record."""
-        return int(self.partner.shape[1])
-
-    @property
-    def overall(self) -> AnyArray:
-        """The mean of each pair's present similarities, (n, K), by which partners are ordered."""
-        if self.similarity.shape[2] == 1:
-            return self.similarity[:, :, 0]
-        present = ~np.isnan(self.similarity)
-        total = np.where(present, self.similarity, 0.0).sum(axis=2)
-        mean: AnyArray = total / np.where(present.any(axis=2), present.sum(axis=2), np.nan)
-        return mean
-
-    def take(self, rows: AnyArray | slice) -> Neighbours:
-        """Return the lists of some records."""
-        return Neighbours(self.partner[rows], self.similarity[rows])
-
-    def reorder(self, order: Integers) -> Neighbours:
-        """Reorder each record's partners by its row of ``order``, (n, K), or fewer columns to drop some."""
-        take = np.take_along_axis
-        return Neighbours(take(self.partner, order, axis=1), take(self.similarity, order[:, :, np.newaxis], axis=1))
-
-
 class SortGate(Protocol):
     """A rule that orders the partners of every record."""
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours: ...
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links: ...
 
 
 @dataclass(frozen=True)
 class BySimilarity:
     """The sort gate: least similar first."""
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return neighbours.reorder(neighbours.overall.argsort(axis=1, kind="stable"))
 
 
-def keep_most_similar(neighbours: Neighbours) -> Neighbours:
+def keep_most_similar(neighbours: Links) -> Links:
     """Keep the partner with the greatest similarity; the first one in case of a tie."""
     return neighbours.reorder(neighbours.overall.argmax(axis=1)[:, None])
 
@@ -272,7 +208,7 @@ class BranchShape:
     match: bool | None = None  # whether a restored network has a match gate here; None decides by the similarities
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "similarity", _with_fields(self.similarity))
+        object.__setattr__(self, "similarity", with_fields(self.similarity))
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:

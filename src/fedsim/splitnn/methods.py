@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import gates, layers
-from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
+from fedsim.splitnn.gates import Batch, Branch, BranchShape, WeightedOutputs, gather_rows, keep_most_similar
 from fedsim.splitnn.match_gate import MatchGate
 from fedsim.splitnn.party_model import OMITTED_IF_DEFAULT
+from fedsim.types import Links
 
 __all__ = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
@@ -53,7 +54,7 @@ class Method(Protocol):
     @property
     def partners(self) -> PartnerRequirement: ...
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         """Return the partners that the method uses, in its order; called once before training and before prediction."""
 
     def build(self, spec: NetworkSpec) -> nn.Module:
@@ -229,7 +230,7 @@ class FedSim:
     primary_in_pairs: bool = field(default=True, metadata=OMITTED_IF_DEFAULT)
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return self.order.arrange(neighbours, rng)
 
     def build(self, spec: NetworkSpec) -> nn.Module:
@@ -322,7 +323,7 @@ class AvgSim:
     hidden: int = 100
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return neighbours
 
     def build(self, spec: NetworkSpec) -> nn.Module:
@@ -354,7 +355,7 @@ class FeatureSim:
     hidden: int = 100
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return neighbours
 
     def build(self, spec: NetworkSpec) -> nn.Module:
@@ -394,7 +395,7 @@ class Top1Sim:
     hidden: int = 100
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return keep_most_similar(neighbours)
 
     def build(self, spec: NetworkSpec) -> nn.Module:
@@ -412,7 +413,7 @@ class Exact:
     hidden: int = 100
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.SOME
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         similarity = np.where(neighbours.partner < 0, -np.inf, neighbours.overall)
         return neighbours.reorder(similarity.argmax(axis=1)[:, None])
 
@@ -427,7 +428,7 @@ class Solo:
     hidden: tuple[int, ...] = (400, 200)
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.NONE
 
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+    def arrange(self, neighbours: Links, rng: np.random.Generator) -> Links:
         return neighbours
 
     def build(self, spec: NetworkSpec) -> nn.Module:

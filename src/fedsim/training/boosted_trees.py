@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.training.data import (
     Metrics,
     PrimaryData,
@@ -32,7 +32,7 @@ from fedsim.training.data import (
     selection_key,
     stretch_intervals,
 )
-from fedsim.types import AnyArray, Floats, Floats32, Split
+from fedsim.types import AnyArray, Floats, Floats32, Links, Split
 
 MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
 ROUNDS, PATIENCE = 3000, 40
@@ -369,7 +369,7 @@ class EmbeddedPartners:
     """The partners of records in one list, as places among the embedded rows of their secondary."""
 
     rows: Floats32  # (U, W)
-    neighbours: Neighbours  # (n, K)
+    neighbours: Links  # (n, K)
 
 
 @dataclass(frozen=True, eq=False)

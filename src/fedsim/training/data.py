@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.splitnn import Features, Neighbours, gates, methods, secondary_model
-from fedsim.types import MAX_MAGNITUDE, Floats, Split
+from fedsim.splitnn import Features, gates, methods, secondary_model
+from fedsim.types import MAX_MAGNITUDE, Floats, Links, Split
 
 
 class TaskType(Enum):
@@ -90,11 +90,11 @@ class SecondaryData:
         object.__setattr__(self, "features", as_features(self.features))
 
     @property
-    def neighbours(self) -> Neighbours | None:
+    def neighbours(self) -> Links | None:
         """Its own list, if it has one."""
         if self.partner is None or self.similarity is None:
             return None
-        return Neighbours(np.asarray(self.partner), np.asarray(self.similarity))
+        return Links(np.asarray(self.partner), np.asarray(self.similarity))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class NeighbourList:
         Secondaries that hold the partner rows, in this process or elsewhere; several if they are aligned.
     """
 
-    neighbours: Neighbours
+    neighbours: Links
     holders: tuple[secondary_model.Secondary, ...]
 
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import FileError, SettingError
-from fedsim.splitnn import Features, Neighbours, gates, methods
+from fedsim.splitnn import Features, gates, methods
 from fedsim.splitnn.secondary_model import AbsentSecondary
 from fedsim.training.boosted_trees import TreeColumns
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PartnerList
-from fedsim.types import Explanation, Floats, Integers, PartnerEffect
+from fedsim.types import Explanation, Floats, Integers, Links, PartnerEffect
 
 INTEGRATION_STEPS = 50
 EXPLAINED_RECORDS = 256  # records per batch
@@ -78,7 +78,7 @@ class LinkedRecords:
 
 
 def request_records(
-    model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], columns: TreeColumns | None = None
+    model: Model, features: Features | NDArray[Any], lists: Sequence[Links], columns: TreeColumns | None = None
 ) -> LinkedRecords:
     """Request what the partners send for these records, as in :meth:`Model.predict`."""
     features = as_features(features)
@@ -236,7 +236,7 @@ def field_names(party: str, fields: int) -> list[str]:
     return [party] if fields == 1 else [f"{party}, field {place}" for place in range(1, fields + 1)]
 
 
-def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:
+def find_matches(model: Model, lists: Sequence[Links]) -> list[Matches]:
     """Return which partners the match gates take for the records' matches, for every list that has such a gate.
 
     Parameters
@@ -269,7 +269,7 @@ def match_probabilities(list_gates: methods.ListGates, similarity: Tensor) -> Fl
 
 
 def merge_importance(
-    model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], steps: int = INTEGRATION_STEPS
+    model: Model, features: Features | NDArray[Any], lists: Sequence[Links], steps: int = INTEGRATION_STEPS
 ) -> list[MergeImportance]:
     """Return integrated gradients of the merge gate, averaged over records (paper, figure "insight", right).
 

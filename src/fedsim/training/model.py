@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import InputError
-from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
+from fedsim.splitnn import Features, methods, party_model, secondary_model
 from fedsim.training import data, loop
 from fedsim.training.config import Config
 from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.loop import Epoch, History, Hook, TrainingOutline, TrainingProgress
 from fedsim.training.primary import PartnerList, Primary, PrimaryRecords, arrange_lists
-from fedsim.types import Floats, Split
+from fedsim.types import Floats, Links, Split
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Model:
     columns: tuple[int, int]
     name: str = "primary"
 
-    def predict(self, features: Features | NDArray[Any], lists: Sequence[Neighbours]) -> Floats:
+    def predict(self, features: Features | NDArray[Any], lists: Sequence[Links]) -> Floats:
         """Predict new primary records.
 
         Parameters
@@ -63,7 +63,7 @@ class Model:
         return self.predict_with_intervals(features, lists)[0]
 
     def predict_with_intervals(
-        self, features: Features | NDArray[Any], lists: Sequence[Neighbours]
+        self, features: Features | NDArray[Any], lists: Sequence[Links]
     ) -> tuple[Floats, Floats | None]:
         """Predict as :meth:`predict` does, with lower and upper end of an interval for each number, (n, 2).
 
@@ -79,7 +79,7 @@ class Model:
         intervals = self.target.decode_intervals(outputs, self.primary.spread(scores))
         return self.target.decode_predictions(outputs), intervals
 
-    def records(self, features: Features, lists: Sequence[Neighbours]) -> PrimaryRecords:
+    def records(self, features: Features, lists: Sequence[Links]) -> PrimaryRecords:
         """Return new records as the primary's network takes them: checked, in the method's order, on the device."""
         features.check(self.name)
         if features.columns != self.columns:
@@ -91,7 +91,7 @@ class Model:
             )
         return PrimaryRecords(features.on(self.primary.model.device), self.arrange(lists, len(features)))
 
-    def arrange(self, lists: Sequence[Neighbours], n_records: int) -> tuple[PartnerList, ...]:
+    def arrange(self, lists: Sequence[Links], n_records: int) -> tuple[PartnerList, ...]:
         """Return lists of partners as the network takes them: checked, in the method's order, on the device."""
         if len(lists) != len(self.groups):
             message = f"{len(lists)} lists of partners given; the model was trained on {len(self.groups)}"
@@ -125,7 +125,7 @@ def restore_model(
     columns
         The primary's columns; only shapes and ``spread`` count (``Features.without_records``).
     lists
-        Holders with restored weights; only the shapes of the lists count (``Neighbours.without_records``).
+        Holders with restored weights; only the shapes of the lists count (``Links.without_records``).
     weights
         The primary's weights.
     name

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsim.splitnn import Neighbours, gates, layers, methods, party_model, secondary_model
+from fedsim.splitnn import gates, layers, methods, party_model, secondary_model
 from fedsim.storage.tensor_file import scratch_array
 from fedsim.training.data import NeighbourList
-from fedsim.types import Floats
+from fedsim.types import Floats, Links
 
 PREFETCHED_BATCHES = 64  # requests are computed on the host and moved to the device this many at a time
 PREDICTION_RECORDS = 2048  # records per forward pass outside training
@@ -56,10 +56,10 @@ class PartnerList:
     @classmethod
     def of(
         cls,
-        neighbours: Neighbours,
+        neighbours: Links,
         holders: tuple[secondary_model.Secondary, ...],
         device: torch.device,
-        arrange: Callable[[Neighbours], Neighbours] = lambda part: part,
+        arrange: Callable[[Links], Links] = lambda part: part,
         folder: Path | None = None,
     ) -> PartnerList:
         """Arrange every record's partners, some records at a time; large lists lie in files in the folder."""
@@ -70,7 +70,7 @@ class PartnerList:
             here = slice(first, first + ARRANGED_RECORDS)
             # Partners are compared in double precision, whatever precision they are stored in.
             doubles = neighbours.similarity[here].astype(np.float64, copy=False)
-            part = arrange(Neighbours(neighbours.partner[here], doubles))
+            part = arrange(Links(neighbours.partner[here], doubles))
             partner[here], similarity[here] = part.partner, part.similarity
         return cls(partner, torch.from_numpy(similarity).to(device), holders)
 

@@ -16,9 +16,10 @@ from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, FeatureTerms, Protection, SecondaryTerms, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
+from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.pipeline.party_table import PartyData
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
+from fedsim.types import Links
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
@@ -107,7 +108,7 @@ def test_a_build_that_names_raw_rows_is_caught(folder, monkeypatch, seed):
     def broken(*arguments, **options):
         made, delivery = honest(*arguments, **options)
         raw = made.order[delivery.partner]
-        return replace(made, order=np.arange(len(made.order), dtype=np.int32)), PrivateLinks(raw, delivery.similarity)
+        return replace(made, order=np.arange(len(made.order), dtype=np.int32)), Links(raw, delivery.overall)
 
     monkeypatch.setattr(linkage_attacks, "link_encoded_tables", broken)
     assert verdicts(linked(folder, seed), seed)["row order"] is Verdict.BROKEN

@@ -17,7 +17,6 @@ from fedsim.errors import FileError, FingerprintError, InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest
 from fedsim.linkage.private_linkage import (
     LinkageConfig,
-    PrivateLinks,
     link_encoded_tables,
     link_new_records,
     load_linkage_state,
@@ -27,7 +26,7 @@ from fedsim.linkage.private_linkage import (
 )
 from fedsim.privacy.bounds import sigma_for_bound, success_bound
 from fedsim.privacy.pair_noise import pair_noise
-from fedsim.types import EncodedTable
+from fedsim.types import EncodedTable, Links
 
 SECRET = bytes(range(32))
 DISTANCES = {"hamming": reference_distances.hamming, "dice": reference_distances.dice}
@@ -49,9 +48,9 @@ def linked_with(linking: LinkageConfig, **changes):
     return link_encoded_tables(**{**given, **changes}, linking=linking)
 
 
-def assert_same_links(left: PrivateLinks, right: PrivateLinks) -> None:
+def assert_same_links(left: Links, right: Links) -> None:
     np.testing.assert_array_equal(left.partner, right.partner)
-    np.testing.assert_array_equal(left.similarity, right.similarity)
+    np.testing.assert_array_equal(left.overall, right.overall)
 
 
 def purpose_of(linked) -> str:
@@ -71,14 +70,14 @@ def test_a_delivery_equals_brute_force(metric, sigma):
     for row in range(30):
         ranked = sorted(zip(-expected[row].astype(np.float32), partner[row], strict=True))
         assert delivery.partner[row].tolist() == [there for _, there in ranked]
-        np.testing.assert_allclose(delivery.similarity[row], [-value for value, _ in ranked], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(delivery.overall[row], [-value for value, _ in ranked], rtol=1e-6, atol=1e-6)
 
 
 def test_a_delivery_is_small_and_finite():
     _, delivery = linked_with(NOISY)
-    assert (delivery.partner.dtype, delivery.similarity.dtype) == (np.int32, np.float32)
-    assert delivery.partner.shape == delivery.similarity.shape == (30, 6)
-    assert np.isfinite(delivery.similarity).all()
+    assert (delivery.partner.dtype, delivery.overall.dtype) == (np.int32, np.float32)
+    assert delivery.partner.shape == delivery.overall.shape == (30, 6)
+    assert np.isfinite(delivery.overall).all()
 
 
 def test_the_scale_comes_from_the_training_records_alone():
@@ -101,7 +100,7 @@ def test_equal_similarities_stand_by_pseudonym():
     for linking in (PLAIN, NOISY):
         _, delivery = linked_with(linking, candidates=same)
         assert (delivery.partner == np.arange(6)).all()
-        assert (delivery.similarity == delivery.similarity[:, :1]).all()
+        assert (delivery.overall == delivery.overall[:, :1]).all()
 
 
 def test_which_of_equally_near_candidates_is_taken_says_nothing_of_their_rows():
@@ -128,10 +127,10 @@ def test_another_secret_list_or_table_is_another_permutation(change):
     assert (linked.order != other.order).any()
 
 
-def by_row(linked, delivery: PrivateLinks) -> np.ndarray:
+def by_row(linked, delivery: Links) -> np.ndarray:
     """Similarity of every query and every row of the secondary."""
     table = np.full((len(delivery), len(linked.candidates)), np.nan, np.float32)
-    np.put_along_axis(table, linked.order[delivery.partner], delivery.similarity, axis=1)
+    np.put_along_axis(table, linked.order[delivery.partner], delivery.overall, axis=1)
     return table
 
 
@@ -151,7 +150,7 @@ def test_asking_again_gives_the_same_answer(linking):
     linked, delivery = linked_with(linking)
     some = [4, 4, 29, 0]
     again = link_new_records(replace(QUERIES, bits=QUERIES.bits[some]), linked, linking, SECRET, "rents")
-    assert_same_links(again, PrivateLinks(delivery.partner[some], delivery.similarity[some]))
+    assert_same_links(again, Links(delivery.partner[some], delivery.overall[some]))
 
 
 def test_asking_again_by_another_metric_or_with_another_key_is_refused():
@@ -181,7 +180,7 @@ def test_tau_of_dice_bounds_how_often_the_common_ones_of_a_link_are_guessed(rela
     row = state.order[links.partner]
     total = ones[:, np.newaxis] + theirs[row]
     common = np.bitwise_count(queries.bits[:, np.newaxis] & candidates.bits[row]).sum(axis=2)
-    distance = -state.scale.mean - state.scale.deviation * links.similarity / (1 + state.sigma**2)
+    distance = -state.scale.mean - state.scale.deviation * links.overall / (1 + state.sigma**2)
     typical = state.rivals.typical_similarity(queries, links.partner)[:, :, 0] if relative else 1.0
     # The attacker knows the ones of both filters, the scale, and what is typical of the candidate.
     guessed = np.rint((1 - distance) * typical * total / 2) == common
@@ -266,7 +265,7 @@ def test_rows_that_are_no_filters_are_refused(bits):
 def test_nothing_kept_or_delivered_shows_its_contents():
     linked, delivery = linked_with(NOISY)
     assert repr(linked) == "LinkageState(40 candidates, hamming, sigma 0.5)"
-    assert repr(delivery) == "PrivateLinks(30 records x 6 partners)"
+    assert repr(delivery) == "Links(30 records x 6 partners)"
 
 
 @pytest.mark.parametrize("linking", [NOISY, PLAIN, RELATIVE])
@@ -376,14 +375,14 @@ def test_every_field_has_the_similarity_of_its_own_part():
         pairs = [(row, state.order[other]) for row in range(40) for other in links.partner[row]]
         expected = np.reshape([dice(ours[row, part], theirs[other, part]) for row, other in pairs], (40, 5))
         mean, deviation = -np.mean(expected), np.std(expected)
-        assert links.vectors[:, :, place] == pytest.approx((-expected - mean) / deviation, abs=1e-5)
-    assert (np.diff(links.similarity, axis=1) <= 1e-6).all()
+        assert links.similarity[:, :, place] == pytest.approx((-expected - mean) / deviation, abs=1e-5)
+    assert (np.diff(links.overall, axis=1) <= 1e-6).all()
 
 
 def test_noise_on_several_similarities_reveals_no_more_than_on_one():
     plain, noisy = (link_people(sigma=sigma)[1] for sigma in (0.0, 1.0))
     before, after = (
-        [dict(zip(links.partner[row], links.vectors[row], strict=True)) for row in range(40)]
+        [dict(zip(links.partner[row], links.similarity[row], strict=True)) for row in range(40)]
         for links in (plain, noisy)
     )
     added = [after[row][other] - before[row][other] for row in range(40) for other in before[row]]
@@ -393,8 +392,8 @@ def test_noise_on_several_similarities_reveals_no_more_than_on_one():
 
 def test_a_missing_field_is_missing_and_the_others_count():
     state, links = link_people(missing=range(60))
-    assert np.isnan(links.vectors[:, :, 1]).all()
-    assert links.similarity == pytest.approx(links.vectors[:, :, 0])
+    assert np.isnan(links.similarity[:, :, 1]).all()
+    assert links.overall == pytest.approx(links.similarity[:, :, 0])
     assert state.field_scales[1].tolist() == [0.0, 1.0]
 
 
@@ -403,7 +402,7 @@ def test_new_records_get_the_same_vectors_again():
     linking = LinkageConfig("dice", 5, sigma=0.5, field_bytes=(16, 8))
     again = link_new_records(people(40, 1), state, linking, bytes(32), "people")
     assert (again.partner == links.partner).all()
-    assert np.array_equal(again.vectors, links.vectors)
+    assert np.array_equal(again.similarity, links.similarity)
 
 
 def test_vectors_survive_their_files(tmp_path):
@@ -411,13 +410,13 @@ def test_vectors_survive_their_files(tmp_path):
     save_linkage_state(state, tmp_path / "state")
     save_private_links(links, tmp_path / "links")
     assert np.array_equal(load_linkage_state(tmp_path / "state").field_scales, state.field_scales)
-    assert np.array_equal(load_private_links(tmp_path / "links").vectors, links.vectors, equal_nan=True)
+    assert np.array_equal(load_private_links(tmp_path / "links").similarity, links.similarity, equal_nan=True)
 
 
 def test_one_field_is_the_similarity_of_the_record():
     whole, parts = (link_people(metric="hamming", fields=fields)[1] for fields in ((), (24,)))
     assert (whole.partner == parts.partner).all()
-    assert whole.vectors == pytest.approx(parts.vectors, abs=1e-5)
+    assert whole.similarity == pytest.approx(parts.similarity, abs=1e-5)
 
 
 def test_vectors_need_fitting_fields_and_no_tau():
@@ -454,7 +453,7 @@ def test_a_relative_similarity_compares_with_the_nearest_other_records():
         ]
     )
     mean, deviation = expected[counted].mean(), expected[counted].std()
-    assert links.similarity == pytest.approx((expected - mean) / deviation, abs=1e-4)
+    assert links.overall == pytest.approx((expected - mean) / deviation, abs=1e-4)
 
 
 def test_every_field_is_relative_to_the_same_field_of_the_rivals():
@@ -470,7 +469,7 @@ def test_every_field_is_relative_to_the_same_field_of_the_rivals():
             np.mean([1 - dice(ours.bits[row, part], filters[part]) for row in rows]) for rows in ([0], rivals)
         )
         mean, deviation = state.field_scales[place]
-        assert links.vectors[0, 0, place] == pytest.approx((near / typical - 1 - mean) / deviation, abs=1e-4)
+        assert links.similarity[0, 0, place] == pytest.approx((near / typical - 1 - mean) / deviation, abs=1e-4)
 
 
 def test_the_only_record_has_no_rival():

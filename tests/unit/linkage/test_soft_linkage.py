@@ -12,7 +12,7 @@ import pytest
 import fedsim
 from fedsim.errors import DeviceError, FileError, InputError, SettingError
 from fedsim.linkage import fit_scale, load_links, save_links, similarities, soft_linkage
-from fedsim.types import Links, Scale
+from fedsim.types import LinkageResult, Scale
 from gpu_emulator import emulate_card
 
 
@@ -21,7 +21,7 @@ def tables() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(30, 2)), rng.normal(size=(50, 2))
 
 
-def some_links(sigma: float = 0.0, k: int = 4) -> Links:
+def some_links(sigma: float = 0.0, k: int = 4) -> LinkageResult:
     return fedsim.link(*tables(), metric="euclidean", k=k, sigma=sigma, seed=7)
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import PeerError
-from fedsim.linkage.private_linkage import PrivateLinks
 from fedsim.protocol.roles.coordinator import linked_rows
 from fedsim.protocol.transport import LinkedRows, derive_seal_key, seal_links, unseal_links
+from fedsim.types import Links
 
-DELIVERY = PrivateLinks(np.array([[4, 2], [4, 0]], np.int32), np.array([[0.5, 0.1], [0.2, 0.2]], np.float32))
+DELIVERY = Links(np.array([[4, 2], [4, 0]], np.int32), np.array([[0.5, 0.1], [0.2, 0.2]], np.float32))
 ORDER = np.array([9, 8, 7, 6, 5], np.int32)
 KEY = derive_seal_key(bytes(32), "rentals")
 

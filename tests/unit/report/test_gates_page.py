@@ -10,10 +10,9 @@ import pytest
 
 from fedsim.report.formatting import format_percent
 from fedsim.report.model_charts import importance_figure, judge_weights, weight_figure, write_gates_page
-from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
-from fedsim.types import Floats, Split
+from fedsim.types import Floats, Links, Split
 
 
 def test_a_trained_model_shows_its_weight_curve_and_its_heat_map(tmp_path: Path) -> None:
@@ -23,7 +22,7 @@ def test_a_trained_model_shows_its_weight_curve_and_its_heat_map(tmp_path: Path)
     split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
     secondary = SecondaryData(rng.normal(size=(30, 2)), partner, similarity, name="rentals")
     model = train(PrimaryData(features, features[:, 0]), [secondary], split, Config(epochs=1, device="cpu")).model
-    importances = merge_importance(model, features, [Neighbours(partner, similarity)])
+    importances = merge_importance(model, features, [Links(partner, similarity)])
     write_gates_page(weight_curves(model), importances, tmp_path / "gates.html")
     page = (tmp_path / "gates.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2

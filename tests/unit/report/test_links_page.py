@@ -20,14 +20,14 @@ from fedsim.report.charts import MapLinks, band_figure, bin_edges, grid_map_figu
 from fedsim.report.links_page import example_pairs, links_page
 from fedsim.report.page import PageSection, PageTable, render_template
 from fedsim.report.svg import nice_range, tick_values
-from fedsim.types import Floats, Links
+from fedsim.types import Floats, LinkageResult
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)> "left" & {{ 7 * 7 }} {% raw %}'
 QUERIES = np.random.default_rng(0).random((50, 1))
 Page = Callable[..., str]
 
 
-def links_of(records: int = 80, candidates: int = 50, k: int = 6) -> Links:
+def links_of(records: int = 80, candidates: int = 50, k: int = 6) -> LinkageResult:
     rng = np.random.default_rng(4)
     return link(rng.random((records, 2)), rng.random((candidates, 2)), metric="euclidean", k=k)
 

@@ -36,7 +36,7 @@ def test_whatever_links_as_a_place_is_drawn_and_blurred_as_in_the_job(
     assert "Similarity on the map: rentals" in page
     (drawn,) = location_map_figures(read_run(folder), files["city"])
     places = pl.read_csv(tmp_path / "flats.csv").select("lat", "lon").to_numpy()
-    similarity = load_private_links(folder / "lists" / "rentals.safetensors").similarity[:, 0].astype(np.float64)
+    similarity = load_private_links(folder / "lists" / "rentals.safetensors").overall[:, 0].astype(np.float64)
     plain = grid_map_figure(places, similarity, title="", caption="")
     assert plain is not None
     assert (drawn.rows != plain.rows) == blurred

@@ -20,7 +20,7 @@ from fedsim.cli.demo import describe_received
 from fedsim.config.job import Job, read_job
 from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
+from fedsim.linkage.private_linkage import save_private_links
 from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.run_data import read_ladder
 from fedsim.report.run_report import (
@@ -34,6 +34,7 @@ from fedsim.report.run_report import (
 from fedsim.runs.record import AbsenceMetrics, CalibrationSummary, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
+from fedsim.types import Links
 from job_fixtures import EXAMPLE, lay_out, read_all
 from run_fixtures import HOSTILE, classified, record_of, write_audit, write_ladder, write_run
 
@@ -284,7 +285,7 @@ def test_the_last_link_of_every_record_is_drawn_and_judged(tmp_path: Path) -> No
     )
     (tmp_path / "lists").mkdir()
     partner = np.zeros((600, 6), dtype=np.int32)
-    save_private_links(PrivateLinks(partner, falling), tmp_path / "lists" / "rentals.safetensors")
+    save_private_links(Links(partner, falling), tmp_path / "lists" / "rentals.safetensors")
     page = page_of(tmp_path)
     assert "Choice of K = 6: rentals" in page
     assert "Similarity falls evenly" in page

@@ -17,10 +17,10 @@ from fedsim.cli.app import app
 from fedsim.errors import SettingError
 from fedsim.runtime.onnx_export import OUTPUTS, PrimaryNetwork, WholeNetwork, register_model
 from fedsim.runtime.run_local import run_local
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.training import PrimaryData, SecondaryData, TaskType, boosted_trees, train
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.types import Split
+from fedsim.types import Links, Split
 from fedsim_lab.faults.local_job import CITY, create_local_job
 
 STACKED = {
@@ -122,10 +122,10 @@ def test_the_exported_network_predicts_what_the_model_predicts(preset: str, meth
     kind = TaskType.CLASSES if n_classes else TaskType.NUMBERS
     secondary = SecondaryData(rng.normal(size=(m, 2)), partner, similarity)
     model = train(PrimaryData(features, labels, kind), [secondary], split, config).model
-    given = config.method.arrange(Neighbours(partner, similarity), rng)
+    given = config.method.arrange(Links(partner, similarity), rng)
     sent = model.groups[0][0].infer(torch.arange(m))[torch.from_numpy(given.partner)]
     tensors = torch.from_numpy(features.numbers), torch.from_numpy(features.codes)
     with torch.no_grad():
         found, _ = WholeNetwork(model)(*tensors, sent, torch.from_numpy(given.similarity).float())
-    expected = model.predict(features, [Neighbours(partner, similarity)])
+    expected = model.predict(features, [Links(partner, similarity)])
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)

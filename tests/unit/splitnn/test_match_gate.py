@@ -13,12 +13,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 from fedsim.errors import InputError, SettingError
-from fedsim.splitnn.gates import BranchShape, Neighbours, SimilarityInput
+from fedsim.splitnn.gates import BranchShape, SimilarityInput
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.splitnn.match_gate import MIN_VARIANCE, MatchGate, MatchModel, fit_match_model
 from fedsim.training import restore_model, train
 from fedsim.training.data import NeighbourList, check_lists
 from fedsim.training.explain import find_matches, merge_attributions, request_records, weight_curves
+from fedsim.types import Links
 from resume_fixtures import KillAt, run, same_bits, survive
 from training_fixtures import (
     MEAN,
@@ -177,7 +178,7 @@ def test_contributions_of_the_match_are_a_further_column():
 def test_a_restored_model_has_the_gates_of_the_trained_one():
     result = trained()
     model = result.model
-    held = [NeighbourList(Neighbours.without_records(k), group) for k, group in zip((4, 3), model.groups, strict=True)]
+    held = [NeighbourList(Links.without_records(k), group) for k, group in zip((4, 3), model.groups, strict=True)]
     weights = result.parts["primary"]
     again = restore_model(model.config, model.target, small_primary().features, held, weights)
     lists = [data.neighbours for data in small_secondaries(2)]
@@ -190,8 +191,7 @@ def test_a_model_without_match_gate_is_restored_under_a_configuration_that_has_o
     result = trained("fedsim")
     config = replace(result.model.config, method=METHODS["fedsim with match gate"])
     held = [
-        NeighbourList(Neighbours.without_records(k), group)
-        for k, group in zip((4, 3), result.model.groups, strict=True)
+        NeighbourList(Links.without_records(k), group) for k, group in zip((4, 3), result.model.groups, strict=True)
     ]
     again = restore_model(config, result.model.target, small_primary().features, held, result.parts["primary"])
     lists = [data.neighbours for data in small_secondaries(2)]
@@ -269,14 +269,14 @@ def test_a_pair_without_any_similarity_is_refused(several):
     partner, similarity = small_fields(9, 2)
     similarity[3, 1] = math.nan
     with pytest.raises(InputError) as caught:
-        check_lists([NeighbourList(Neighbours(partner, similarity), holder)], 60, METHODS["fedsim"].partners)
+        check_lists([NeighbourList(Links(partner, similarity), holder)], 60, METHODS["fedsim"].partners)
     assert caught.value.code == "similarity-not-finite"
 
 
 @settings(deadline=None)
 @given(vectors)
 def test_the_overall_similarity_is_the_mean_of_the_present_ones(similarity):
-    overall = Neighbours(np.zeros(similarity.shape[:2], np.int64), similarity).overall
+    overall = Links(np.zeros(similarity.shape[:2], np.int64), similarity).overall
     for place in np.ndindex(overall.shape):
         present = [value for value in similarity[place] if not math.isnan(value)]
         assert overall[place] == pytest.approx(sum(present) / len(present) if present else math.nan, nan_ok=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import CheckpointStore
 from fedsim.training import PrimaryData, TaskType, boosted_trees
 from fedsim.training.boosted_trees import (
@@ -21,7 +21,7 @@ from fedsim.training.boosted_trees import (
     fit_trees,
 )
 from fedsim.training.data import classification_metrics
-from fedsim.types import Split
+from fedsim.types import Links, Split
 
 N = 400
 SPLIT = Split(np.arange(250), np.arange(250, 320), np.arange(320, N))
@@ -99,7 +99,7 @@ def embedded(n: int = N) -> EmbeddedPartners:
     rng = np.random.default_rng(3)
     similarity = np.sort(rng.normal(size=(n, 4)))[:, ::-1]
     return EmbeddedPartners(
-        rng.normal(size=(90, 24)).astype(np.float32), Neighbours(rng.integers(0, 90, (n, 4)), similarity)
+        rng.normal(size=(90, 24)).astype(np.float32), Links(rng.integers(0, 90, (n, 4)), similarity)
     )
 
 
@@ -122,7 +122,7 @@ def test_trees_see_partners_where_these_help(helps: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(boosted_trees, "ROUNDS", 30)
     data, partners = records(TaskType.NUMBERS), embedded()
     if not helps:
-        partners = EmbeddedPartners(0 * partners.rows, Neighbours(partners.neighbours.partner, np.zeros((N, 4))))
+        partners = EmbeddedPartners(0 * partners.rows, Links(partners.neighbours.partner, np.zeros((N, 4))))
     signal = 4 * PartnerPool.fit(partners.rows).pool(partners)[:, -16]
     data = replace(data, labels=data.labels + signal)
     network = np.zeros(len(SPLIT.validation)), None

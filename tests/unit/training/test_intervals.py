@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.splitnn import Neighbours
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import PrimaryData, StandardLabel, TaskType, train
 from fedsim.training.data import (
@@ -22,7 +21,7 @@ from fedsim.training.data import (
     fit_temperature,
     scale_probabilities,
 )
-from fedsim.types import Split
+from fedsim.types import Links, Split
 from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
@@ -58,7 +57,7 @@ def test_their_width_depends_on_the_record_if_there_are_members(members, widths)
 
 def test_a_model_gives_new_records_the_intervals_of_the_test_records():
     result = train(small_primary(), small_secondaries(), SPLIT, small_config(members=2))
-    lists = [Neighbours(data.partner[SPLIT.test], data.similarity[SPLIT.test]) for data in small_secondaries()]
+    lists = [Links(data.partner[SPLIT.test], data.similarity[SPLIT.test]) for data in small_secondaries()]
     values, intervals = result.model.predict_with_intervals(small_primary().features.take(SPLIT.test), lists)
     np.testing.assert_allclose(values, result.predictions["test"], rtol=1e-6)
     np.testing.assert_allclose(intervals, result.intervals["test"], rtol=1e-6)

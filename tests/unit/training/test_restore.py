@@ -10,10 +10,11 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features
 from fedsim.splitnn.secondary_model import restore_secondary
 from fedsim.training import NeighbourList, restore_model, train
 from fedsim.training.data import ClassTarget, MinMaxLabel, StandardLabel, target_from_state, target_state
+from fedsim.types import Links
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 LABELS = np.array([3.0, 7.5, 4.25])
@@ -26,7 +27,7 @@ def without_records(features):
 def holders_of(config, parties, weights):
     return [
         NeighbourList(
-            Neighbours.without_records(data.neighbours.k),
+            Links.without_records(data.neighbours.k),
             (restore_secondary(data.name, data.features, config.secondary, weights[data.name]),),
         )
         for data in parties

@@ -12,12 +12,12 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import DeviceError, InputError, SettingError
-from fedsim.splitnn import Features, Neighbours, Solo
+from fedsim.splitnn import Features, Solo
 from fedsim.splitnn.methods import FedSimNetwork, member_networks
 from fedsim.splitnn.party_model import AdamW, describe, resolve_device
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, loop, modern_preset, paper_preset, train
 from fedsim.training.loop import Epoch, EpochPlan, best_epoch, is_better
-from fedsim.types import Split
+from fedsim.types import Links, Split
 from training_fixtures import MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
@@ -72,7 +72,7 @@ def test_the_model_has_the_weights_of_the_best_epoch():
 def test_prediction_for_new_records_equals_that_of_the_test_rows():
     result = train(small_primary(), small_secondaries(2), SPLIT, small_config())
     features = small_primary().features.take(SPLIT.test)
-    lists = [Neighbours(data.partner[SPLIT.test], data.similarity[SPLIT.test]) for data in small_secondaries(2)]
+    lists = [Links(data.partner[SPLIT.test], data.similarity[SPLIT.test]) for data in small_secondaries(2)]
     np.testing.assert_allclose(result.model.predict(features, lists), result.predictions["test"], rtol=1e-6)
 
 

@@ -21,14 +21,7 @@ import numpy as np
 
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage import private_linkage
-from fedsim.linkage.private_linkage import (
-    LinkageConfig,
-    LinkageState,
-    PrivateLinks,
-    count_links,
-    distinct_rows,
-    link_encoded_tables,
-)
+from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, count_links, distinct_rows, link_encoded_tables
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
@@ -36,7 +29,7 @@ from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_se
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
 from fedsim.storage.files import DigestSet, append_durably, atomic_write
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
-from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
+from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Links, Words
 
 if TYPE_CHECKING:
     from fedsim.linkage.engines import Engine
@@ -56,7 +49,7 @@ PUBLIC_SETTING_ERRORS = {
 }
 
 
-def linked_rows(links: PrivateLinks, order: AnyArray) -> Integers32:
+def linked_rows(links: Links, order: AnyArray) -> Integers32:
     """Return the secondary's row behind every link, (n K,)."""
     return np.asarray(order[links.partner].ravel(), dtype=np.int32)
 
@@ -121,13 +114,13 @@ class LinkedListState:
     folder: Path
     candidates: EncodedTable | None = None
     linked: LinkageState | None = None
-    delivery: PrivateLinks | None = None
+    delivery: Links | None = None
     queries: LinkedQueries | None = None
     digests: tuple[str, str] = ("", "")  # of queries and candidates
     new_records: DigestSet = field(default_factory=lambda: DigestSet(None))  # linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
 
-    def link_new(self, records: EncodedTable, limits: LinkLimits, link: Callable[[], PrivateLinks]) -> PrivateLinks:
+    def link_new(self, records: EncodedTable, limits: LinkLimits, link: Callable[[], Links]) -> Links:
         """Link new records and count them before they are answered: noise protects against few requests only.
 
         A record that was linked before gets the same answer and does not count again. Copies of a record in which a few
@@ -191,7 +184,7 @@ class LinkedListState:
         secret: bytes,
         progress: LinkProgress,
         engine: Engine | None = None,
-    ) -> tuple[LinkageState, PrivateLinks]:
+    ) -> tuple[LinkageState, Links]:
         """Link the tables; raise only errors whose text other parties may see."""
         progress(self.name, 0, len(queries))
         linking = self.linking
@@ -324,7 +317,7 @@ class Coordinator:
         facts = {"list": partner_list.name, "records": len(queries), "most links": most_links}
         session.connection.record_event("linked", facts)
 
-    def _count_links(self, name: str, records: Words, links: PrivateLinks) -> int:
+    def _count_links(self, name: str, records: Words, links: Links) -> int:
         """Return how many records the most linked candidate has; raise ``PolicyError`` if they are too many.
 
         Equal records share their noise and count once. Near-copies of a record have noise of their own, which averages.
@@ -339,7 +332,7 @@ class Coordinator:
 
     def _delivery(self, session: Session, partner_list: LinkedListState, have: str) -> m.Message:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""
-        delivery: PrivateLinks = self._wait_for(session, partner_list, "delivery")
+        delivery: Links = self._wait_for(session, partner_list, "delivery")
         linked: LinkageState = self._wait_for(session, partner_list, "linked")
         queries: LinkedQueries = self._wait_for(session, partner_list, "queries")
         if session.peer.role is m.Role.PRIMARY:
@@ -397,9 +390,9 @@ class Coordinator:
             return getattr(partner_list, attribute)
 
 
-def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: AnyArray) -> m.Partners:
+def _partners(state: LinkedListState, linked: LinkageState, links: Links, sealed: AnyArray) -> m.Partners:
     n_candidates = len(linked.candidates)
-    return m.Partners(state.name, n_candidates, partner=links.partner, similarity=links.vectors, sealed=sealed)
+    return m.Partners(state.name, n_candidates, partner=links.partner, similarity=links.similarity, sealed=sealed)
 
 
 @contextmanager

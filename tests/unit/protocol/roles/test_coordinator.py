@@ -132,7 +132,7 @@ def candidates_of(encoded=CANDIDATES, name="rentals"):
 def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
     partners, order = both_ask(coordinator)
     assert np.array_equal(partners.partner, DELIVERY.partner)
-    assert np.array_equal(partners.similarity, DELIVERY.vectors)
+    assert np.array_equal(partners.similarity, DELIVERY.similarity)
     named = np.isin(np.arange(40), DELIVERY.partner)
     assert np.array_equal(order.rows, np.where(named, LINKED.order, -1))
     assert order.n_trained == COUNTED.sum()
@@ -147,7 +147,7 @@ def test_partners_of_equal_records_are_sent_once_and_reach_each_of_them(tmp_path
     coordinator = coordinator_in(tmp_path)
     partners, _ = both_ask(coordinator, asked=question(repeated, counted))
     assert np.array_equal(partners.partner, expected.partner)
-    assert np.array_equal(partners.similarity, expected.vectors)
+    assert np.array_equal(partners.similarity, expected.similarity)
     with attended(coordinator, CITY) as (city, _):
         offer = city.send(Offer("rentals", offer_digest(repeated, counted.astype(np.uint8)), ""))
         assert not city.wait_reply(offer, Want).wanted
@@ -180,7 +180,7 @@ def test_a_coordinator_that_started_anew_delivers_the_same_without_identifiers(t
     again = coordinator_in(tmp_path)
     assert again.all_linked
     with attended(again, CITY) as (city, _):
-        assert np.array_equal(fetch_partners(city, question(), "").similarity, DELIVERY.vectors)
+        assert np.array_equal(fetch_partners(city, question(), "").similarity, DELIVERY.similarity)
         sent = [entry.kind for entry in city.connection.ledger.entries() if entry.sender == str(CITY)]
     assert "queries" not in sent
 
@@ -189,7 +189,7 @@ def test_new_records_are_linked_as_those_of_training_were(coordinator):
     both_ask(coordinator)
     expected = link_new_records(QUERIES, LINKED, LINKING, SECRET, "rentals")
     with attended(coordinator, CITY) as (city, _):
-        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES, LINKING).similarity, expected.vectors)
+        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES, LINKING).similarity, expected.similarity)
 
 
 def test_the_end_is_on_the_disk_before_it_is_confirmed(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_other_identifiers_than_those_that_were_linked_get_no_second_sample_of_n
 def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
     both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
-        assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.vectors)
+        assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.similarity)
         assert set(rentals.call(candidates_of(), RowOrder).order) <= {-1, *LINKED.order}
 
 
@@ -247,7 +247,7 @@ def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_li
             asking = city.send(queries_of())
             restarted.send(candidates_of())
             partners = city.wait_reply(asking, Partners)
-    assert np.array_equal(partners.similarity, DELIVERY.vectors)
+    assert np.array_equal(partners.similarity, DELIVERY.similarity)
 
 
 def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, monkeypatch):

@@ -46,12 +46,11 @@ from fedsim.protocol.roles.secondary import (
     fetch_row_mapping,
 )
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, seal_links
-from fedsim.splitnn import Neighbours
 from fedsim.splitnn.party_model import CPU, DamagedCheckpoint
 from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.explain import weight_curves
-from fedsim.types import EncodedTable
+from fedsim.types import EncodedTable, Links
 from session_fixtures import CITY, NOTARY, RENTALS, connected, frame_of, joined, read_all, session_of, started
 from training_fixtures import SPLIT, encoded_config, small_primary, small_secondaries
 
@@ -504,7 +503,7 @@ def test_parties_on_a_card_and_on_a_cpu_train_as_one_process_does(tmp_path, abov
     above, below = torch.device(above), torch.device(below)
 
     def train_above(holder):
-        lists = [NeighbourList(Neighbours(data.partner, data.similarity), (holder,))]
+        lists = [NeighbourList(Links(data.partner, data.similarity), (holder,))]
         result = train_with(small_primary(), lists, SPLIT, config)
         return result.predictions["test"], weight_curves(result.model)[0].weight
 
