@@ -72,7 +72,7 @@ def test_it_tells_how_good_the_model_is_and_who_saw_what(finished: tuple[Path, s
 def test_the_notary_received_encoded_identifiers_and_nothing_of_the_training(finished: tuple[Path, str]) -> None:
     ledger = json.loads(next(finished[0].glob("notary-run/flats-*/ledger.json")).read_text())
     received = {entry["kind"] for entry in ledger if entry["receiver"].startswith("coordinator")}
-    assert received <= {"hello", "log-head", "offer", "candidates", "queries", "finish", "farewell"}
+    assert received <= {"hello", "offer", "candidates", "queries", "finish", "farewell"}
     assert {"candidates", "queries"} <= received
 
 

@@ -23,10 +23,7 @@ STACKED = {"training": {"method": "stacked"}, "protection": {"embedding": "rando
 
 
 def received_by_the_secondary(place):
-    """All that the primary and the coordinator sent to the secondary, but for session numbers and clocks.
-
-    A log head is a hash of a log whose entries have times and no labels.
-    """
+    """All that the primary and the coordinator sent to the secondary, but for session numbers and clocks."""
     frames: list = []
     run_in_threads(place, lambda own: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
     received = []
@@ -36,7 +33,7 @@ def received_by_the_secondary(place):
             facts = {name: value for name, value in vars(message).items() if not isinstance(value, np.ndarray)}
             arrays = {name: value.tobytes() for name, value in vars(message).items() if isinstance(value, np.ndarray)}
             received.append((message.kind, facts, arrays))
-    return [one for one in received if one[0] not in ("notice", "log-head")]
+    return [one for one in received if one[0] != "notice"]
 
 
 PRICE = pl.col("price")

@@ -28,7 +28,7 @@ from telemetry_fixtures import running_collector, scrape
 FLATS, LODGINGS, CLASSES = 150, 120, 60
 TELLING = {"candidates", "queries", "activations", "gradients"}  # when these are sent, all data is in memory
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
-ALWAYS = {"log-head", "hello", "welcome", "refusal", "trouble", "farewell", "notice"}
+ALWAYS = {"hello", "welcome", "refusal", "trouble", "farewell", "notice"}
 # Who may see what, written out once more: this table changes only when the design does.
 ALLOWED = {
     (P, C): ALWAYS | {"offer", "queries", "finish", "new-queries"},

@@ -72,7 +72,7 @@ COMMANDS = [
     "report job/flats-run",
     "privacy log job/flats-run/audit.jsonl",
     "privacy log job/rentals-run/audit.jsonl --json",
-    "privacy governance job/job.toml job/rentals.toml --out governance",
+    "privacy governance job/job.toml job/rentals.toml --out governance.md",
 ]
 
 

@@ -26,7 +26,6 @@ MAY_LEAVE = {
     "trouble": (ALL, "origin reason passing"),
     "farewell": (ALL, ""),
     "notice": (ALL, "text"),
-    "log-head": (ALL, "statement certificate signature"),
     "offer": ("pc sc", "partner_list digest have"),
     "want": ("cp cs", "wanted"),
     "candidates": ("sc", "partner_list fingerprint n_bits bits"),
@@ -53,7 +52,6 @@ MAY_LEAVE = {
 }
 # Arrays are all that could hold a table; these are those there are, and what they may be made of.
 ARRAYS = {
-    ("log-head", "signature"): ("uint8",),
     ("candidates", "bits"): ("uint8",),
     ("queries", "bits"): ("uint8",),
     ("queries", "counted"): ("uint8",),

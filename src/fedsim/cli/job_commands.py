@@ -190,7 +190,7 @@ def tune(
 privacy_app = typer.Typer(
     no_args_is_help=True,
     cls=opt.SectionedGroup,
-    help="Verify audit logs, write governance documents, delete stored activations, convert noise and bounds.",
+    help="Verify audit logs, document data protection, delete stored activations, convert noise and bounds.",
 )
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
 NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
@@ -263,24 +263,21 @@ def table(
 def delete(
     job: opt.JobFile,
     party: opt.PartyPath,
-    file: Annotated[
-        Path | None, argument("FILE", "The request of a secondary (at the primary), or the primary's receipt.")
+    of: Annotated[
+        list[str] | None, option("NAME", "Secondary whose owner requested the deletion; may be repeated.")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Delete activations that the primary stores under sealed labels, on request or when their retention ends.
+    """Delete activations that the primary stores under sealed labels: those whose retention has ended, or --of NAME.
 
-    The secondary's owner runs this command to write a signed request, which also withdraws the approval of the job, and
-    sends the file to the primary's owner. The primary's owner runs it with that file: the rows are deleted, and a
-    signed receipt is written. The secondary's owner then runs it with the receipt. Every step is recorded in the audit
-    log of the party that takes it. Without a file, the primary deletes the rows whose retention has ended.
+    The owner of the primary runs it, and its audit log records it. The party must not be running.
 
-    fedsim privacy delete job.toml city.toml request-rentals.json
+    fedsim privacy delete job.toml city.toml --of rentals
     """
     from fedsim.cli.governance import run_delete
 
-    run_delete(job, party, file, OutputMode(quiet, as_json))
+    run_delete(job, party, of or [], OutputMode(quiet, as_json))
 
 
 @privacy_app.command()
@@ -290,15 +287,14 @@ def governance(
         list[Path] | None,
         argument("PARTY_FILE", "Your own party file, and those of others if you have them. Default: beside the job."),
     ] = None,
-    out: Annotated[Path, option("FOLDER", "Folder for governance.md and governance.html.")] = Path("governance"),
+    out: Annotated[Path, option("FILE", "Markdown file to write.")] = Path("governance.md"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write the documents that a data protection officer asks for, as Markdown and HTML.
+    """Write what a data protection officer asks for: processing, data flows, residual risks and open questions.
 
-    Record of processing, data flows, a draft of the impact assessment with the residual risk of each party, model
-    card, retention and open questions. Everything comes from job, party files, approvals, ledgers, logs and audits;
-    what they do not say is listed as an open question. Nothing is sent and no table is read.
+    Everything comes from job, party files, approvals, ledgers and audits; what they do not say is listed as an open
+    question. Nothing is sent and no table is read.
 
     fedsim privacy governance job.toml city.toml
     """
@@ -530,20 +526,15 @@ def serve(
 @privacy_app.command()
 def log(
     file: Annotated[Path, argument("FILE", "Audit log, such as rentals-run/audit.jsonl.")],
-    verify: Annotated[
-        list[Path] | None, option("FILE", "Receipts of this log that a peer holds; may be repeated.")
-    ] = None,
-    authority: Annotated[Path | None, option("FILE", "The authority's ca.pem, to check who signed them.")] = None,
     as_json: Annotated[bool, flag("Print the entries as one JSON object.", "--json")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Show a party's audit log and verify that no line was changed, added or removed.
 
-    The owner could rewrite the whole log. Peers hold signed receipts of it from every phase of a job; --verify compares
-    the log with them. Entries after the last receipt cannot be verified in this way.
+    Every line holds the hash of the line before it. This cannot show that the owner rewrote the whole log.
 
-    fedsim privacy log rentals-run/audit.jsonl --verify city-run/receipts/secondary-rentals.jsonl --authority ca.pem
+    fedsim privacy log rentals-run/audit.jsonl
     """
     from fedsim.cli.results import run_log
 
-    run_log(file, OutputMode(quiet, as_json), verify or [], authority)
+    run_log(file, OutputMode(quiet, as_json))

@@ -35,10 +35,9 @@ from fedsim.protocol.tls import is_loopback
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
-from fedsim.runs.log_receipts import confirm_log
 from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable, read_bytes
+from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable
 from fedsim.types import Explanation
 
 if TYPE_CHECKING:
@@ -147,11 +146,8 @@ def run_report(
     mode.show({"report": str(page), "card": card, **value}, lambda: print_lines(lines))
 
 
-def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authority: Path | None = None) -> None:
-    """Print an audit log up to the first line that is not as it was written, which is an error.
-
-    ``receipts`` are files in which peers keep what they saw of this log.
-    """
+def run_log(path: Path, mode: OutputMode) -> None:
+    """Print an audit log up to the first line that is not as it was written, which is an error."""
     entries: list[AuditEntry] = []
     fault: FileError | None = None
     try:
@@ -159,14 +155,8 @@ def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authori
             entries.append(entry)
     except FileError as error:
         fault = error
-    last, confirmed = entries[-1].hash if entries else None, None
-    if receipts and fault is None:
-        try:
-            confirmed = confirm_log(entries, receipts, None if authority is None else read_bytes(authority))
-        except FileError as error:
-            fault = error
-    value: dict[str, Any] = {"entries": [asdict(entry) for entry in entries], "last": last}
-    value |= {"fault": str(fault) if fault else None, "confirmed": asdict(confirmed) if confirmed else None}
+    last = entries[-1].hash if entries else None
+    value = {"entries": [asdict(entry) for entry in entries], "last": last, "fault": str(fault) if fault else None}
     rows = [(e.time, e.party, e.what, ", ".join(f"{name} {fact}" for name, fact in e.facts.items())) for e in entries]
     mode.show(value, lambda: print_table(("time", "party", "event", "facts"), rows) if rows else None)
     if fault:
@@ -174,12 +164,6 @@ def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authori
     if not mode.silent:
         count = "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
         typer.echo(f"{count}, none changed since they were written; last hash {last or 'none'}")
-        if confirmed is None:
-            typer.echo("Only receipts of peers (--verify) can show that the owner did not rewrite the whole log.")
-        else:
-            by = f"{confirmed.receipts:,} receipts of peers, {confirmed.signed:,} of them signed"
-            rest = len(entries) - confirmed.entries
-            typer.echo(f"entries 1 to {confirmed.entries:,} are confirmed by {by}; {rest:,} after them are not")
 
 
 # Predictions

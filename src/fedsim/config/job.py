@@ -153,8 +153,7 @@ class Protection(ConfigSection):
     feature. `autoencoder`: a network that the secondary trains to fill in hidden columns of its own table."""
     retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
     """Under sealed labels: days for which the primary may store the activations that a secondary sent; then it deletes
-    them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
-    delete`. Default: 90."""
+    them, and predictions need the secondary again. `fedsim privacy delete` deletes them earlier. Default: 90."""
 
     @model_validator(mode="before")
     @classmethod

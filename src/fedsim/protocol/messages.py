@@ -153,14 +153,6 @@ class Notice(Message, kind="notice", phase=Phase.JOIN, routes=EVERYONE):
     text: str
 
 
-class LogHead(Message, kind="log-head", phase=Phase.JOIN, routes=EVERYONE):
-    """The length and last hash of the sender's audit log, signed; no reply. It shows no entry of the log."""
-
-    statement: str  # JSON: party, job, phase, entries, head
-    certificate: str  # PEM, or empty without certificates
-    signature: Annotated[NDArray[Any], Shape(("uint8",), "s")]
-
-
 class Offer(Message, kind="offer", phase=Phase.LINK, routes=((P, C), (S, C))):
     """Announces encoded identifiers by digest; ``have`` is the digest of the last answer received."""
 

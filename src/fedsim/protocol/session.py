@@ -102,7 +102,6 @@ class ConnectionState:
     wait_seconds: float = 600.0  # for a disconnected peer; it changes as the job proceeds
     serves_predictions: bool = field(default=False, kw_only=True)  # a peer that fails ends its own session only
     record_event: Callable[[str, Mapping[str, Any]], object] = lambda event, facts: None  # writes to the audit log
-    receive_head: Callable[[Party, m.LogHead], None] = lambda peer, head: None  # stores a peer's log head
     instance: str = field(default_factory=lambda: secrets.token_hex(16))  # distinguishes a restart from a reconnect
     ledger: Ledger = field(default_factory=Ledger)
     stop_signal: StopSignal = field(default_factory=StopSignal)
@@ -463,8 +462,6 @@ class Session:
                 self._end_reason = self._end_reason or PartyFailure(origin, reason, message.passing).to_error()
             else:
                 self.connection.stop_signal.report_failure(origin, reason, passing=message.passing)
-        elif isinstance(message, m.LogHead):
-            self.connection.receive_head(self.peer, message)
         elif isinstance(message, m.Notice):
             if message.text not in ("", self._notice) and self.connection.counts_below_limit("notice", self.peer):
                 self._notice = message.text

@@ -19,8 +19,8 @@ from fedsim.config.removed import without_unused
 from fedsim.errors import FedSimError, FileError
 from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.tls import Credentials
-from fedsim.runs.log_receipts import read_statement, sign_statement
 from fedsim.runs.run_folder import make_private_folder
+from fedsim.runs.signature import read_statement, sign_statement
 from fedsim.storage.files import atomic_write
 from fedsim.validation import first_difference
 
@@ -165,9 +165,9 @@ def _describe_signature(approval: Approval, party_file: PartyFile) -> str:
     """Return whether an approval is signed, and under the party's authority; empty if it was changed since."""
     if not approval.proof:
         return "not signed"
-    authority, kinds = None, {"party": str, "approval": str}
+    authority = None
     try:
-        facts, _ = read_statement(approval.proof, kinds, None)
+        facts = read_statement(approval.proof, None)
     except FileError:
         return ""
     if facts != {"party": str(party_file.party), "approval": approval.digest}:
@@ -176,7 +176,7 @@ def _describe_signature(approval: Approval, party_file: PartyFile) -> str:
         if party_file.tls is not None:
             authority = b"".join(map(certificate_pem, read_certificates(party_file.tls.authority)))
     try:
-        read_statement(approval.proof, kinds, authority)
+        read_statement(approval.proof, authority)
     except FileError:
         return "signed under another authority"
     return "signed, authority not at hand" if authority is None else "signed"

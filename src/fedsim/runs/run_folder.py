@@ -387,8 +387,8 @@ def _without_nan(facts: Any) -> Any:
 
 
 # Append-only audit log of a party: lines of JSON, each with the hash of the line before. A line that was changed,
-# removed or inserted is detected when the log is read. That the owner wrote all of it anew, or cut off its end, the log
-# alone cannot show: peers hold signed receipts of its heads. Facts are settings and counts, never data.
+# removed or inserted is detected when the log is read; that its owner wrote all of it anew, or cut off its end, is not.
+# Facts are settings and counts, never data.
 
 
 AuditFact = str | int | float | bool | None | Sequence[str] | Sequence[int]

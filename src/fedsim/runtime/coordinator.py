@@ -6,7 +6,7 @@ import threading
 from fedsim.errors import FedSimError, PeerError
 from fedsim.linkage.engines import load_engine
 from fedsim.protocol.handshake import SessionAcceptor
-from fedsim.protocol.messages import Party, Phase, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.run_folder import SECRET_FILE, SERVING_STAGE, WAITING_STAGE
@@ -52,14 +52,12 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     handlers = [_PartyHandler(role, acceptor, party, context) for party in context.others]
     for handler in handlers:
         handler.start()
-    reported = False
     while True:
         for handler in handlers:
             if handler.error:
                 raise handler.error
         connection.stop_signal.check()
         if role.all_linked:
-            reported = reported or context.send_log_head(Phase.LINK)
             context.progress.follow(connection.ledger.entries())
             context.progress.enter(SERVING_STAGE if connection.serves_predictions else WAITING_STAGE)
         if role.finished.wait(POLL_SECONDS):

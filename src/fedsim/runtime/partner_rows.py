@@ -93,8 +93,7 @@ def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
     path = rows_path(context.folder, name)
     rows = StoredRows.load(path)
     if len(rows.pseudonym) and retention_end(rows.received, context.job.protection.retention) <= now:
-        credentials = context.exchange.credentials if context.exchange else None
-        delete_rows(context.job, context.party_file, name, RETENTION, credentials, now)
+        delete_rows(context.job, context.party_file, name, RETENTION, now)
         log.warning("the retention of the rows of %s has ended; they were deleted", name)
         return StoredRows.load(path)
     return rows

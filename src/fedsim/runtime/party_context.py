@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,13 +32,12 @@ from fedsim.config.policy import policy_violations
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import Message, Party, Phase, Role, Trouble
+from fedsim.protocol.messages import Message, Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
 from fedsim.protocol.transport import Listener, Transport
 from fedsim.runs import inputs, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
-from fedsim.runs.log_receipts import LogExchange
 from fedsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -126,17 +125,7 @@ class PartyContext:
     acceptors: list[SessionAcceptor] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     progress: run_folder.PartyProgress = field(default_factory=run_folder.PartyProgress)
-    exchange: LogExchange | None = None
     telemetry: PartyTelemetry | None = None  # only if the party file asks for it
-
-    def send_log_head(self, phase: Phase, *sessions: Session) -> bool:
-        """Send the signed head of our audit log on these sessions, or to all connected peers; return True."""
-        if self.exchange is not None:
-            for session in sessions or self.sessions():
-                # The session may have ended just now; a log that cannot be read fails where it is written.
-                with suppress(errors.PeerError, errors.FileError, PeerRestarted):
-                    session.send(self.exchange.head(phase))
-        return True
 
     def peer(self, role: Role) -> Party:
         """Return the coordinator or the primary of the job."""
@@ -159,7 +148,6 @@ class PartyContext:
             self.connectors[role] = SessionConnector(self.connection, self.transport, self.job.address_of(peer), peer)
         session = self.connectors[role].open(wait_seconds)
         self.opened[:] = [*(other for other in self.opened if not other.is_over), session]
-        self.send_log_head(Phase.JOIN, session)
         return session
 
     def listen(self, expected: list[Party]) -> SessionAcceptor:
@@ -222,11 +210,7 @@ def open_party_context(
     ]
     bounds = MessageBounds.for_lists(lists, _cut_width(job) if party_file.party.role is Role.PRIMARY else None)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
-    # A transport without certificates has no credentials, and its heads are not signed.
-    credentials = getattr(transport, "credentials", None)
-    exchange = LogExchange(audit, job.hash, credentials)
-    state.receive_head = exchange.receive
-    context = PartyContext(job, party_file, folder, state, transport, exchange=exchange)
+    context = PartyContext(job, party_file, folder, state, transport)
     with ExitStack() as stack:
         try:
             stack.enter_context(run_folder.lock_run_folder(job, party_file))
@@ -239,7 +223,7 @@ def open_party_context(
             audit.append("started", {"job": job.hash, "versions": names})
             predicting = predicting and run_folder.is_trained(folder)
             _check_start(job, party_file, audit, again=again, predicting=predicting)
-            stack.enter_context(follow_credentials(party_file, credentials))
+            stack.enter_context(follow_credentials(party_file, getattr(transport, "credentials", None)))
             yield context
         except run_folder.AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise
@@ -253,7 +237,6 @@ def open_party_context(
             raise
         else:
             audit.append("finished", {"job": job.hash, "bytes": state.ledger.total_bytes})
-            context.send_log_head(Phase.END)
             for session in context.sessions():
                 session.close()
         finally:

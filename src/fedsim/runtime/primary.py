@@ -140,7 +140,6 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     for party, found in lists.items():
         quantiles = np.quantile(mean_similarity(found.similarity[:, :1]), QUANTILES).tolist()
         context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
-    context.send_log_head(Phase.LINK)
     recorded.save(inputs)
     hooks = (*hooks, RunProgressHook(context.progress))
     names = tree_names(table, store.folder) if METHODS.detail(context.job.training.method, "trees") else None
@@ -281,7 +280,6 @@ def _fit_plan(
     partners: Sequence[PartnerFeatures]
     if job.protection.sealed:
         partners = [fetch_stored_rows(context, peers[party], party, links) for party, links in lists.items()]
-        context.send_log_head(Phase.TRAIN)  # the rows were received
         context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
         hooks = (OwnerStopHook(context.connection.stop_signal), *hooks)
     else:
@@ -290,7 +288,6 @@ def _fit_plan(
             RemoteRows(context, [by_name[name] for name in job.holders(party.name)], links)
             for party, links in lists.items()
         ]
-        hooks = (*hooks, LogHeadHook(context))
     if names and len(split.train) > MAX_TREE_RECORDS:
         sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
@@ -312,16 +309,6 @@ def _fit_plan(
         restarted=report_restart,
     )
     return partners, plan
-
-
-@dataclass(frozen=True, eq=False)
-class LogHeadHook(training.Hook):
-    """Sends the head of the audit log to the coordinator when the network is trained."""
-
-    context: PartyContext
-
-    def ended(self, metrics: Mapping[str, Metrics]) -> None:
-        self.context.send_log_head(Phase.TRAIN)
 
 
 def _save_trees(

@@ -20,7 +20,7 @@ from fedsim.data.table_reader import frame_digest
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, Farewell, Phase, Role
+from fedsim.protocol.messages import Begin, Farewell, Role
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
     RequestLimits,
@@ -77,7 +77,6 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
-    context.send_log_head(Phase.LINK)
     if not store.has_weights(TRAINED_MODEL):
         recorded.save(inputs)
     if store.has_weights(TRAINED_MODEL):
@@ -305,7 +304,6 @@ class _SecondaryWorker:
         if self.context.job.protection.sealed:
             days = self.context.job.protection.retention.days
             connection.record_peer_event("rows sent", primary, {"peer": str(primary), "retention_days": days})
-        self.context.send_log_head(Phase.TRAIN)
         if self.stay:
             self.context.connection.serves_predictions = True
             self.context.progress.enter(SERVING_STAGE)

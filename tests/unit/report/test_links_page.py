@@ -107,7 +107,7 @@ def test_hostile_names_stay_text(page: Page) -> None:
 def test_what_is_between_backticks_is_code_and_stays_text() -> None:
     table = PageTable("t", ("a",), (("use `<b>`",),), "as `fedsim init` proposes")
     section = PageSection("s", "title", ("run `fedsim check`",), tables=(table,))
-    text = render_template("governance.html", title="t", lead="", sections=[section])
+    text = render_template("sections.html", sections=[section])
     assert re.findall(r"<code>(.*?)</code>", text) == ["fedsim check", "fedsim init", "&lt;b&gt;"]
     assert "`" not in re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
 
