@@ -14,11 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 import privacy_sealed
-from fedsim.attack import AttackFinding, TrueLocations, greedy_attack, grid_attack, likelihood_attack, link_graph_attack
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, binomial_estimate
-from fedsim.attack.location_attacks import RANKED_CENTROID
-from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.privacy.bounds import sigma_for_bound
+from fedsim_audit.attacks import (
+    AttackFinding,
+    TrueLocations,
+    greedy_attack,
+    grid_attack,
+    likelihood_attack,
+    link_graph_attack,
+)
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES, binomial_estimate
+from fedsim_audit.attacks.location_attacks import RANKED_CENTROID
+from fedsim_audit.attacks.similarity_attacks import expected_success_rate
 from privacy_links import NAMES, Linked, linked, read_case, rmse
 from privacy_protected import EPOCHS as PROTECTED_EPOCHS, RECORDS as PROTECTED_RECORDS, measured
 

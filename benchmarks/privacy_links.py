@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim.attack import Codebook, PrimaryView
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
 from fedsim.linkage import fit_scale, topk
@@ -26,6 +25,7 @@ from fedsim.splitnn.layers import Features
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import ConfigOverrides, build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
+from fedsim_audit.attacks import Codebook, PrimaryView
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.registry import load_dataset
 from fedsim_lab.paper_filters import paper_numeric_filter

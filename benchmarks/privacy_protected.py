@@ -14,15 +14,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import AttackKind
-from fedsim.audit import split_attacks
-from fedsim.audit.report import AuditSettings, run_attacks
-from fedsim.audit.run import PreparedAudit, prepare_audit, read_audit_tables
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.config.stored_audit import AttackKind
 from fedsim.linkage.encoding import Key
 from fedsim.runtime.primary import training_config
 from fedsim.training import train
+from fedsim_audit import split_attacks
+from fedsim_audit.audit_report import AuditSettings, run_attacks
+from fedsim_audit.audit_run import PreparedAudit, prepare_audit, read_audit_tables
 from fedsim_lab.datasets.registry import load_dataset
 from privacy_links import DATA, PLACE, K
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import tomllib
 from functools import cache
+from importlib.metadata import entry_points
 from itertools import chain, zip_longest
 from pathlib import Path
 
@@ -39,7 +41,12 @@ def machine() -> dict[str, str | None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stop at once where everything has to be tested and cannot be."""
+    """Stop at once where packages would not be found, or where everything has to be tested and cannot be."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    plugins = {plugin.name: plugin.value for plugin in entry_points(group="fedsim.plugins")}
+    if not project["entry-points"]["fedsim.plugins"].items() <= plugins.items():
+        command = "python -m pip install --no-deps --no-build-isolation --no-index --editable ."
+        pytest.exit(f"the entry points of pyproject.toml are not installed; run: {command}", 4)
     lacking = [reason for reason in machine().values() if reason]
     if ALL in os.environ and lacking:
         pytest.exit(f"{ALL} is set, but {'; '.join(lacking)}; Debian: apt-get install chromium postgresql", 4)

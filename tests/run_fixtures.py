@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
-from fedsim.audit.report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim.config.job import Job
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.contribution.ladder import RUNGS, STEPS
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs.record import (
@@ -29,6 +28,8 @@ from fedsim.runs.record import (
 )
 from fedsim.runs.run_folder import append_to_ledger
 from fedsim.types import Explanation, PartnerEffect
+from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
+from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 
 HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
 TEST = 120

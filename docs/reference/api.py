@@ -34,7 +34,7 @@ PARTS = {
     "privacy": Part(
         "Privacy", ("fedsim.privacy.bounds", "fedsim.privacy.differential_privacy", "fedsim.privacy.mechanisms")
     ),
-    "attack": Part("Attacks", ("fedsim.attack",)),
+    "attack": Part("Attacks", ("fedsim_audit.attacks",)),
     "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),
     "transport": Part("Transports", ("fedsim.protocol.transport",)),
 }

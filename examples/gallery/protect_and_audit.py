@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from fedsim import Key, NumericFilter, Schema, SchemaField, city, link
-from fedsim.attack.similarity_attacks import PrimaryView, distance_attack
-from fedsim.audit import AuditSettings, audit_job
 from fedsim.config import read_job, read_party_file
 from fedsim.privacy.bounds import sigma_for_bound
+from fedsim_audit import AuditSettings, audit_job
+from fedsim_audit.attacks.similarity_attacks import PrimaryView, distance_attack
 
 town = city(np.random.default_rng(7), flats=400, rentals=300)
 ranges = {"lat": (0.9, 1.8), "lon": (103.3, 104.4)}

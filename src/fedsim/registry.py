@@ -7,6 +7,8 @@ so adding a choice takes one class and one registration::
 
     METHODS.register("mine", MyMethod, summary="Weighs partners by their age.")
 
+Installed packages, those beside the core among them, register their choices as plugins (:func:`load_plugins`).
+
 Built-in choices are registered as ``"module:attribute"`` and imported when they are first used, because a job file can
 name a method on a machine that never loads torch, and a secondary's process must not import what is above the cut.
 """
@@ -14,8 +16,9 @@ name a method on a machine that never loads torch, and a secondary's process mus
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from typing import Any
 
@@ -86,27 +89,32 @@ class Registry:
     def __getitem__(self, name: str) -> Any:
         return load_value(self._choice(name).value)
 
+    def _known(self) -> dict[str, Choice]:
+        load_plugins()
+        return self._choices
+
     def _choice(self, name: str) -> Choice:
-        if name not in self._choices:
-            near = nearest_word(name, self._choices)
+        known = self._known()
+        if name not in known:
+            near = nearest_word(name, known)
             hint = f"did you mean '{near}'? Choose" if near else "choose"
-            message = f"{self.kind} '{name}' is unknown; {hint} from: {', '.join(self._choices)}"
+            message = f"{self.kind} '{name}' is unknown; {hint} from: {', '.join(known)}"
             raise SettingError(message, code=f"unknown-{self.kind.replace(' ', '-')}", value=name, known=self.names())
-        return self._choices[name]
+        return known[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._choices
+        return name in self._known()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._choices)
+        return iter(self._known())
 
     def names(self, *, in_jobs: bool = False) -> tuple[str, ...]:
         """Return the names of all choices, or only of those that a job may name."""
-        return tuple(choice.name for choice in self._choices.values() if choice.in_jobs or not in_jobs)
+        return tuple(choice.name for choice in self._known().values() if choice.in_jobs or not in_jobs)
 
     def summary(self, name: str) -> str:
         """Return the one-line description of a choice."""
-        return self._choices[name].summary
+        return self._known()[name].summary
 
     def detail(self, name: str, key: str) -> Any:
         """Return a detail of a choice, imported if it was given as ``"module:attribute"``, or None."""
@@ -115,7 +123,7 @@ class Registry:
     def name_of(self, value: type) -> str | None:
         """Return the name under which a class is registered, or None, without importing any other choice."""
         path = f"{value.__module__}:{value.__qualname__}"
-        return next((choice.name for choice in self._choices.values() if choice.value in (value, path)), None)
+        return next((choice.name for choice in self._known().values() if choice.value in (value, path)), None)
 
     @contextmanager
     def temporarily(self, name: str, value: Any, **options: Any) -> Iterator[None]:
@@ -138,13 +146,19 @@ def load_value(value: Any) -> Any:
 def load_plugins() -> None:
     """Import the modules that installed packages name as entry points of the group ``fedsim.plugins``.
 
-    A plugin registers its choices when it is imported; the command line calls this function before anything else::
+    A plugin registers its choices when it is imported, which is before a registry is first read::
 
         [project.entry-points."fedsim.plugins"]
         mine = "my_package.fedsim_plugin"
     """
-    for plugin in entry_points(group="fedsim.plugins"):
-        plugin.load()
+    waiting = _unloaded_plugins()
+    while waiting:  # a plugin may itself read a registry
+        waiting.pop(0).load()
+
+
+@cache
+def _unloaded_plugins() -> list[EntryPoint]:
+    return list(entry_points(group="fedsim.plugins"))
 
 
 METHODS = Registry("method")
@@ -265,6 +279,10 @@ for _name, _path, _summary in (
 
 # Every registry by its kind, as the job schema names it.
 REGISTRIES = {registry.kind: registry for registry in list(globals().values()) if isinstance(registry, Registry)}
+
+# Of packages beside the core; a job names none of these. The name of a command may follow that of its group.
+COMMANDS = Registry("command")  # functions, or Typer groups of commands, hidden unless they have a ``section``
+APPROVAL_NOTES = Registry("approval note")  # functions from a job and a party file to what its owner reads, or None
 
 
 def setting_type(setting: Field[Any]) -> str:

@@ -1,10 +1,11 @@
 """Research code: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
 
-Importing this package registers the presets ``paper:house``, ``paper:taxi`` and so on, with the paper's network sizes
-for each dataset, and variants of FedSim: the paper's ablations, its sort by weight and its mean merge gate.
+Importing this package registers the commands of ``fedsim lab``, the presets ``paper:house``, ``paper:taxi`` and so on,
+with the paper's network sizes for each dataset, and variants of FedSim: the paper's ablations, its sort by weight and
+its mean merge gate.
 """
 
-from fedsim.registry import FEDSIM_VARIANTS, PRESETS
+from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS
 
 for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", "frog"):
     PRESETS.register(
@@ -16,3 +17,4 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
 for _variant in ("without-weight", "without-sort", "without-cnn", "by-weight", "mean-merge"):
     _function = _variant.replace("-", "_")
     FEDSIM_VARIANTS.register(f"fedsim-{_variant}", f"fedsim_lab.ablations:{_function}", in_jobs=False)
+COMMANDS.register("lab", "fedsim_lab.cli.commands:app")

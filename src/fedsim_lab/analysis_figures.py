@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays, environment_info, format_metrics
 from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links
 from fedsim.privacy.bounds import bayes_success, sigma_for_bound
 from fedsim.training import Model, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
 from fedsim.types import Floats, Integers, LinkageResult, Links
+from fedsim_audit.attacks.similarity_attacks import expected_success_rate
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts

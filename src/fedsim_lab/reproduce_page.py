@@ -64,7 +64,12 @@ def reproduce_page(sheet: ResultSheet, more: Sequence[Figure] = ()) -> str:
     facts = {**sheet.facts, "seeds": _seeds_text(sheet.facts.get("seeds", []))}
     texts = [(name.replace("_", " "), text) for name, value in facts.items() if (text := _fact_text(value))]
     return render_template(
-        "reproduce_page.html", title=sheet.title, sheet=sheet, figures=[*chart_figures(sheet), *more], facts=texts
+        "reproduce_page.html",
+        "fedsim_lab",
+        title=sheet.title,
+        sheet=sheet,
+        figures=[*chart_figures(sheet), *more],
+        facts=texts,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsim.attack.cut_layer_attacks import inversion_attack
 from fedsim.contribution.rungs import Rung, RungOutcome, SplitArrays, run_training
 from fedsim.privacy.mechanisms import NoisyFeatures
 from fedsim.registry import PRESETS
@@ -18,6 +17,7 @@ from fedsim.splitnn import Features
 from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.types import AnyArray, Floats32, Integers
+from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
 
 PROTECTION = "protection"  # the metadata key that distinguishes results
 SEALED = "sealed"  # the key that marks the protection as SealedTerms

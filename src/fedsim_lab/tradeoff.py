@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import typer
 
-from fedsim.attack.finding import AttackKind
-from fedsim.audit import linkage_attacks, report, run, split_attacks
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_table, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.job import Protection
+from fedsim.config.stored_audit import AttackKind
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import lowest_bound
 from fedsim.report import page, svg
 from fedsim.report.formatting import format_number
 from fedsim.report.page import write_page
+from fedsim_audit import audit_report, audit_run, linkage_attacks, split_attacks
 
 TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 # The mechanisms that can be swept, and the attacks that each of them should stop.
@@ -46,14 +46,18 @@ class TradeoffPoint:
 
 
 def sweep_mechanism(
-    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: Callable[[str], None]
+    job: Job,
+    files: Sequence[PartyFile],
+    settings: audit_report.AuditSettings,
+    sweep: str,
+    progress: Callable[[str], None],
 ) -> list[TradeoffPoint]:
     """Measure the attacker's gain and the model's quality at every setting of one mechanism, starting without it."""
     if sweep not in SWEEPS:
         message = f"sweep='{sweep}' is not a mechanism; choose from {', '.join(SWEEPS)}"
         raise SettingError(message, code="unknown-sweep", known=tuple(SWEEPS))
-    tables = run.read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
-    audited, _ = run.prepare_audit(job, tables, next(iter(tables.secondaries)), settings)
+    tables = audit_run.read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
+    audited, _ = audit_run.prepare_audit(job, tables, next(iter(tables.secondaries)), settings)
     if audited.inputs is None:
         message = "a trade-off needs labels to train on; pass the primary's party file, too"
         raise SettingError(message, code="labels-missing")
@@ -66,17 +70,17 @@ def sweep_mechanism(
             *linkage_attacks.primary_attacks(linkage, settings, rng),
             *split_attacks.training_attacks(transcript, audited.inputs, linkage, rng),
         ]
-        rows, _ = report.run_attacks(
+        rows, _ = audit_report.run_attacks(
             "", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory
         )
         best = max(rows, key=lambda row: row.found.advantage).found
-        quality = run.model_quality(transcript.metrics)
+        quality = audit_run.model_quality(transcript.metrics)
         points.append(TradeoffPoint(name, settings.seed, best.advantage, best.attack, *quality))
     return points
 
 
 def _sweep_settings(
-    audited: run.PreparedAudit, settings: report.AuditSettings, sweep: str
+    audited: audit_run.PreparedAudit, settings: audit_report.AuditSettings, sweep: str
 ) -> list[tuple[str, linkage_attacks.AuditedLinkage, Protection]]:
     setup, plain = audited.setup, audited.setup.linkage(tau=None, sigma=None, blur=None)
     points = [(f"no {sweep}", plain, Protection())]
@@ -88,12 +92,12 @@ def _sweep_settings(
         levels = [tau for tau in TAU_LEVELS if tau > least]
         points += [(f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()) for tau in levels]
     elif sweep == "blur":
-        for epsilon in run.BLUR_EPSILONS[:7]:
-            linkage = setup.linkage(tau=None, sigma=None, blur=run.make_blur(setup, epsilon))
+        for epsilon in audit_run.BLUR_EPSILONS[:7]:
+            linkage = setup.linkage(tau=None, sigma=None, blur=audit_run.make_blur(setup, epsilon))
             points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
     else:
-        for noise in run.NOISE_LEVELS:
-            points.append((f"noise {noise:g}", plain, run.make_protection(sweep, noise)))
+        for noise in audit_run.NOISE_LEVELS:
+            points.append((f"noise {noise:g}", plain, audit_run.make_protection(sweep, noise)))
     return points
 
 
@@ -125,7 +129,7 @@ def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:
 def run_tradeoff(
     job_path: Path,
     parties: Sequence[Path],
-    plan: tuple[Sequence[report.AuditSettings], str],
+    plan: tuple[Sequence[audit_report.AuditSettings], str],
     out: Path,
     mode: OutputMode,
 ) -> None:

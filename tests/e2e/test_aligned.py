@@ -12,8 +12,6 @@ import safetensors.numpy
 
 from e2e.party_threads import run_in_threads
 from error_fixtures import raises
-from fedsim.audit.report import AuditSettings
-from fedsim.audit.run import audit_job, read_audit_tables
 from fedsim.config.disclosure import describe_disclosure
 from fedsim.config.party_file import resolve_columns
 from fedsim.config.policy import policy_violations
@@ -33,6 +31,8 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.secondary import run_secondary
+from fedsim_audit.audit_report import AuditSettings
+from fedsim_audit.audit_run import audit_job, read_audit_tables
 from fedsim_lab.faults.local_job import (
     CITY,
     NOTARY,

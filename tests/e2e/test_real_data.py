@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import reference_distances
-from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.linkage import fit_scale, topk
 from fedsim.privacy.bounds import sigma_for_bound
+from fedsim_audit.attacks.similarity_attacks import expected_success_rate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))

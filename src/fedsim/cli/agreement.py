@@ -22,14 +22,14 @@ from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
-from fedsim.config.policy import (
-    PolicyViolation,
+from fedsim.config.policy import PolicyViolation
+from fedsim.config.stored_audit import (
     attacks_on,
     audit_advice,
     audit_command,
     audit_shortfall,
     is_aligned,
-    stored_audit,
+    read_stored_audit,
 )
 from fedsim.config.toml_file import require_filled_in, shorten
 from fedsim.errors import FileError, SettingError, replace_unprintable
@@ -38,6 +38,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol import certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import RENEWAL_DAYS
+from fedsim.registry import APPROVAL_NOTES
 from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
 from fedsim.runs.budget import PrimaryBudget
@@ -364,8 +365,8 @@ def _show_disclosure(
     leaves = (*disclosed, promises)
     if party_file.role is Role.SECONDARY:
         leaves = (*leaves, _describe_spending(job, party_file))
-        if job.sends_embedding:
-            leaves = (*leaves, _describe_embeddings(job, party_file))
+    measured = [APPROVAL_NOTES[name](job, party_file) for name in APPROVAL_NOTES]
+    leaves = (*leaves, *filter(None, measured))
     if party_file.role is not Role.COORDINATOR:
         leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
@@ -378,29 +379,9 @@ def _show_disclosure(
     return leaves
 
 
-def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
-    """Say what every embedding gives away, measured on the party's own rows."""
-    from fedsim.audit.split_attacks import embedding_leaks
-    from fedsim.pipeline.party_table import PartyData
-
-    chosen, sentences = job.protection.embedding_name, []
-    leaks = embedding_leaks(job, PartyData.read(job, party_file))
-    for name, found in leaks.items():
-        note = " (this job)" if name == chosen else ""
-        best = found.figures["R2 of the feature guessed best"]
-        sentences.append(
-            f"{name}{note}: R2 {found.score.value:.2f} on average, {best:.2f} for the best-guessed feature"
-        )
-    known, others = leaks[chosen].figures["known rows"], leaks[chosen].targets
-    knowing = f"{known:,.0f} of {known + others:,.0f} rows"
-    return config.Paragraph(
-        f"How well a primary that knows {knowing} can guess the features of the others", tuple(sentences)
-    )
-
-
 def _describe_audit(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
     """State the worst findings of the audit of this job, or the command that runs it."""
-    heading, report = "Audit of this job", stored_audit(job, party_file)
+    heading, report = "Audit of this job", read_stored_audit(job, party_file)
     if report is None:
         return config.Paragraph(heading, (f"there is none yet; {audit_advice(job, party_file)}",))
     worst: dict[str, dict[str, Any]] = {}  # by adversary

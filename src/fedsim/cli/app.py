@@ -1,6 +1,5 @@
 """The Typer application: every command and the section of the help that lists it."""
 
-from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -8,17 +7,18 @@ import typer
 from fedsim import __version__
 from fedsim.cli import job_commands as job, table_commands as table
 from fedsim.cli.options import SectionedGroup, flag
-from fedsim.registry import load_plugins
+from fedsim.registry import COMMANDS
 
-COMMANDS = {
+# A name stands for the command of a package beside the core.
+SECTIONS = {
     "First steps": (table.demo, table.profile, table.init, table.explain),
-    "Agree on a job": (job.approve, job.check, job.audit, job.compare, job.tune),
+    "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
     "Run a job": (job.train, job.party, job.relay),
     "Use the results": (job.runs, job.report, job.predict, job.serve),
     "Link tables without training": (table.link, table.encode),
 }
+GROUPS = {"certs": table.certs_app, "privacy": job.privacy_app}
 
-load_plugins()
 # Plain help wraps well at 80 columns. Tracebacks with local variables would show records.
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,13 +27,20 @@ app = typer.Typer(
     cls=SectionedGroup,
     epilog="Research (datasets, experiments, figures and benchmarks): fedsim lab --help",
 )
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        app.command(rich_help_panel=panel)(command)
-app.add_typer(table.certs_app, name="certs", rich_help_panel="Agree on a job")
-app.add_typer(job.privacy_app, name="privacy", rich_help_panel="Agree on a job")
-for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab
-    app.add_typer(extension.load(), name=extension.name, hidden=True)  # the end of the help names `lab`
+for section, listed in SECTIONS.items():
+    for command in listed:
+        if not isinstance(command, str):
+            app.command(rich_help_panel=section)(command)
+        elif command in COMMANDS:
+            app.command(command, rich_help_panel=section)(COMMANDS[command])
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name, rich_help_panel="Agree on a job")
+for name in COMMANDS:
+    group_name, _, command_name = name.rpartition(" ")
+    if group_name:
+        GROUPS[group_name].command(command_name)(COMMANDS[name])
+    elif isinstance(COMMANDS[name], typer.Typer):
+        app.add_typer(COMMANDS[name], name=name, hidden=True)  # the end of the help names `lab`
 
 
 def _show_version(requested: bool) -> None:

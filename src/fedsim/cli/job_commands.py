@@ -1,6 +1,5 @@
 """Commands that review a job, run it and use its model; heavy modules are imported when a command runs."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,57 +54,6 @@ def check(
     from fedsim.cli.agreement import run_check
 
     if not run_check(job, parties or [], (mbit, ping_ms), OutputMode(quiet, as_json, verbose), call_peers=peers):
-        raise typer.Exit(2)
-
-
-QUICK_RECORDS, QUICK_TARGETS = 1_000, 100
-
-
-def audit(
-    job: opt.JobFile,
-    parties: Annotated[
-        list[Path],
-        argument(
-            "PARTY_FILE",
-            "Files of the parties whose tables are available: primary and secondary for exact figures; a single "
-            "table is split into two halves.",
-        ),
-    ],
-    out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("audit"),
-    limit: Annotated[
-        float,
-        option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are proposed."),
-    ] = 0.01,
-    fail_above: Annotated[
-        float | None, option("GAIN", "Same as --limit, but exit with code 2 if an attack exceeds it.")
-    ] = None,
-    metres: Annotated[float, option("M", "Distance within which a location counts as found.")] = 500.0,
-    seed: Annotated[int, option("N", "Random seed.")] = 0,
-    most_records: Annotated[int, option("N", "Sample larger tables to this many records.")] = 5_000,
-    epochs: Annotated[int, option("N", "Epochs of the training that is attacked.")] = 3,
-    quick: Annotated[
-        bool, flag("Fewer records, one epoch, no search for settings: under a minute.", "--quick")
-    ] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Attack your own linkage and training, and report who could learn what.
-
-    Nothing is sent and no approval is needed; the audit reads the tables of the party files. The exit code is 0, or 2
-    if --fail-above is given and an attack gains more or a guarantee of the job is broken.
-
-    fedsim audit job.toml city.toml rentals.toml --fail-above 0.5
-    """
-    from fedsim.audit.report import AuditSettings
-    from fedsim.cli.evaluation import run_audit
-
-    limit, seed = limit if fail_above is None else fail_above, opt.check_seed(seed)
-    settings = AuditSettings(limit=limit, metres=metres, seed=seed, most_records=most_records, epochs=epochs)
-    if quick:
-        records = min(most_records, QUICK_RECORDS)
-        settings = replace(settings, most_records=records, targets=QUICK_TARGETS, tries=0, epochs=1)
-    exceeded = run_audit(job, parties, settings, opt.check_out_name(out), OutputMode(quiet, as_json))
-    if fail_above is not None and exceeded:
         raise typer.Exit(2)
 
 
@@ -192,71 +140,6 @@ privacy_app = typer.Typer(
     cls=opt.SectionedGroup,
     help="Verify audit logs, document data protection, delete stored activations, convert noise and bounds.",
 )
-JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
-NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
-DistanceSpread = Annotated[float, option("X", "Standard deviation of the distances, which are integers (Hamming).")]
-
-
-@privacy_app.command()
-def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: JsonOnly = False) -> None:
-    """Print the bound on the success of the greedy attack, for normal similarities (paper, Theorem 2)."""
-    from fedsim.privacy.bounds import success_bound
-
-    _print_value("tau", success_bound(sigma, spread), ".4e", as_json)
-
-
-@privacy_app.command()
-def sigma(
-    tau: Annotated[float, option("TAU", "Bound on the success of the paper's greedy attack.")],
-    spread: DistanceSpread,
-    as_json: JsonOnly = False,
-) -> None:
-    """Print the smallest noise for a bound on the greedy attack, for normal similarities (paper, Theorem 2)."""
-    from fedsim.privacy.bounds import sigma_for_bound
-
-    _print_value("sigma", sigma_for_bound(tau, spread), ".6g", as_json)
-
-
-@privacy_app.command()
-def epsilon(
-    sigma: NoiseSigma,
-    spread: DistanceSpread,
-    mean: Annotated[float, option("X", "Mean of the negative distances (mu_0 of the paper).")],
-    records: Annotated[int, option("N", "Number of primary records.")],
-    as_json: JsonOnly = False,
-) -> None:
-    """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1, delta 1e-5); not a guarantee."""
-    from fedsim.privacy.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
-
-    sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
-    _print_value("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=PAPER_DELTA), ".4g", as_json)
-
-
-def _print_value(name: str, value: float, form: str, as_json: bool) -> None:
-    if as_json:
-        opt.print_json({name: value})
-    else:
-        typer.echo(format(value, form))
-
-
-@privacy_app.command()
-def table(
-    spread: Annotated[
-        float | None, option("X", "Standard deviation of the distances; or use --job and --party.")
-    ] = None,
-    taus: Annotated[str, option("LIST", "Bounds, separated by commas.")] = "0.5,0.1,0.05,0.01,0.001,0.0001",
-    links: Annotated[int, option("N", "Number of links to one partner; its filter affects all of them.")] = 20,
-    job: Annotated[Path | None, option("JOB", "Job whose tables give the spread.")] = None,
-    party: Annotated[list[Path] | None, option("PARTY_FILE", "Party file of that job; may be repeated.")] = None,
-    as_json: JsonOnly = False,
-) -> None:
-    """Print noise and epsilon (delta 1e-5, filters that differ in one bit) for several bounds.
-
-    fedsim privacy table --spread 21178.86 --taus 0.01,0.001
-    """
-    from fedsim.cli.evaluation import print_privacy_table
-
-    print_privacy_table(spread, taus, links, (job, party or []), OutputMode(json=as_json))
 
 
 @privacy_app.command()

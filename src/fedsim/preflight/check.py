@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, toml_file
+from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, stored_audit, toml_file
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
@@ -363,8 +363,8 @@ def check_policy(case: table.PartyInJob) -> Iterator[CheckFinding]:
     violations = policy.policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
     for violation in violations:
         change = f"agree on another job, or change [policy] in {case.own.path}"
-        audit = violation.rule == "audit" and not policy.is_aligned(case.job, case.own)
-        fix = policy.audit_command(case.job, case.own) if audit else change
+        audit = violation.rule == "audit" and not stored_audit.is_aligned(case.job, case.own)
+        fix = stored_audit.audit_command(case.job, case.own) if audit else change
         yield failure("policy", violation.message, fix, code=violation.rule)
     columns = party_file.columns_outside_policy(case.job, case.own)
     if columns:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import Job, PartyFile, disclosure, policy
+from fedsim.config import Job, PartyFile, disclosure, stored_audit
 from fedsim.config.party_file import resolve_columns
 from fedsim.protocol.messages import Party
 from fedsim.report.formatting import format_bytes, format_number, format_percent, pluralise
@@ -44,7 +44,9 @@ class PartyEvidence:
     @classmethod
     def read(cls, job: Job, file: PartyFile) -> "PartyEvidence":
         """Read the approval and the audit that a party stores; what is missing stays None."""
-        return cls(file, find_approval(job, file), None if file.data is None else policy.stored_audit(job, file))
+        return cls(
+            file, find_approval(job, file), None if file.data is None else stored_audit.read_stored_audit(job, file)
+        )
 
 
 def write_governance(job: Job, files: Sequence[PartyFile], path: Path) -> None:
@@ -131,7 +133,7 @@ def _counted(job: Job, parties: Sequence[PartyEvidence], sender: Party, receiver
 def _risks(party: PartyEvidence, audit: dict[str, Any]) -> Iterator[str]:
     yield f"\n**Risks to {party.file.party}**: {escape_markdown(audit['headline'])} (audit of its table; 0 % is"
     yield f"guessing, 100 % certainty; its limit is {format_percent(audit['limit'])}).\n"
-    attacks = sorted(policy.attacks_on(party.file, audit), key=lambda attack: -attack["leak"])
+    attacks = sorted(stored_audit.attacks_on(party.file, audit), key=lambda attack: -attack["leak"])
     rows = [
         (
             f"the {attack['adversary']} learns {attack['learns']} ({attack['attack']})",
@@ -156,7 +158,7 @@ def open_questions(job: Job, parties: Sequence[PartyEvidence]) -> Iterator[str]:
         if party.approval is None and job.hash not in party.file.policy.approve:
             yield f"{party.file.party}: has its owner approved this job? No approval is stored."
         if party.file.data is not None and party.audit is None:
-            advice = policy.audit_advice(job, party.file)
+            advice = stored_audit.audit_advice(job, party.file)
             yield f"{party.file.party}: what can be inferred? No audit is stored; {advice}."
     skipped = [attack for party in parties if party.audit for attack in party.audit.get("not_attacked", [])]
     for text in dict.fromkeys(f"{attack['adversary']}: {attack['what']} ({attack['why']})" for attack in skipped):

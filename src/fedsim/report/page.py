@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fedsim.errors import replace_unprintable
@@ -75,7 +75,11 @@ class FigureGroup:
         style = Markup(_read_own("page.css").replace(":root", "&"))  # noqa: S704 - our own file, without user data
         maps = any("data-frame" in figure.picture for figure in self.figures)
         script = Markup(_read_own("maps.js") if maps else "")  # noqa: S704
-        page = _templates().get_template("notebook.html").render(figures=self.figures, style=style, script=script)
+        page = (
+            _templates("fedsim.report")
+            .get_template("notebook.html")
+            .render(figures=self.figures, style=style, script=script)
+        )
         return replace_unprintable(page, lines=True)
 
     def save(self, path: Path | str) -> None:
@@ -90,15 +94,15 @@ class FigureGroup:
         write_page(render_template("figures_page.html", title=self.title, figures=self.figures, **about), path)
 
 
-def render_template(template: str, **content: Any) -> str:
-    """Render a template of this folder; everything put into it is escaped.
+def render_template(template: str, package: str = "fedsim.report", /, **content: Any) -> str:
+    """Render a template of this folder, or of another package that builds on it; everything put into it is escaped.
 
     The content security policy of a page allows one script, that of the tooltips and maps, by its hash.
     """
     script = _read_own("tips.js") + _read_own("maps.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
-    return replace_unprintable(_templates().get_template(template).render(**content), lines=True)
+    return replace_unprintable(_templates(package).get_template(template).render(**content), lines=True)
 
 
 def _read_own(name: str) -> str:
@@ -106,9 +110,10 @@ def _read_own(name: str) -> str:
 
 
 @cache
-def _templates() -> Environment:
-    """Return the templates of this folder, each of which is compiled once."""
-    environment = Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
+def _templates(package: str) -> Environment:
+    """Return the templates of a package and of this folder, each of which is compiled once."""
+    folders = [PackageLoader(name, "") for name in dict.fromkeys([package, "fedsim.report"])]
+    environment = Environment(loader=ChoiceLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.filters["code"] = mark_code
     return environment
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from fedsim.config import Job, PartyFile, party_file, policy
+from fedsim.config import Job, PartyFile, party_file, stored_audit
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
@@ -162,14 +162,14 @@ def read_run(folder: Path) -> FinishedRun:
     test, ledger = run_records.read_test_predictions(folder), read_ledger(folder)
     ladder, ladder_note = read_run_ladder(folder, record)
     audit: dict[str, Any] | None = None
-    audit_note, paths = "", (folder / AUDIT_FILE, folder.parent / policy.AUDITS_FOLDER / f"{record.hash}.json")
+    audit_note, paths = "", (folder / AUDIT_FILE, folder.parent / stored_audit.AUDITS_FOLDER / f"{record.hash}.json")
     path = next((path for path in paths if path.is_file()), None)
     if path is not None:
         try:
             audit = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             audit = {}
-        if audit.get("format") != policy.AUDIT_FORMAT:
+        if audit.get("format") != stored_audit.AUDIT_FORMAT:
             message = f"{path} is not an audit of this version; run `fedsim audit` again, or move the file away"
             raise FileError(message, code="audit-unreadable")
         if audit.get("hash") != record.hash:

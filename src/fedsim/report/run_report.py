@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import Adversary, AttackKind, Victim
 from fedsim.cells import read_number_columns
-from fedsim.config import PartyFile, disclosure, party_file, policy
+from fedsim.config import PartyFile, disclosure, party_file, stored_audit
 from fedsim.config.job import Job, coordinate_columns
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.data.features import DISPLACEMENT
 from fedsim.errors import SettingError, replace_unprintable
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.pipeline.party_table import NoiseSecrets, blur_identifiers
 from fedsim.registry import METHODS
-from fedsim.report import audit_page, charts, model_charts
+from fedsim.report import audit_charts, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
@@ -133,7 +133,7 @@ def _risk_tile(run: FinishedRun) -> tuple[str, str, str]:
     """Return the worst finding of the audit as a tile, or that there was no audit."""
     if run.audit is None:
         return "not audited", "attacks on this job", "see Privacy for the command"
-    broken = [attack for attack in run.audit["findings"] if attack["verdict"] == policy.BROKEN_VERDICT]
+    broken = [attack for attack in run.audit["findings"] if attack["verdict"] == stored_audit.BROKEN_VERDICT]
     worst = max(broken or run.audit["findings"], key=lambda attack: attack["leak"])
     score, guess = format_number(worst["score"]["value"]), format_number(worst["blind"])
     measured = f"{worst['measure']}: {score} (guessing {guess})"
@@ -470,7 +470,7 @@ def _privacy(run: FinishedRun) -> PageSection:
         return PageSection("privacy", "Privacy", (note,), (), tables)
     note, figures = (
         f"Audit: {run.audit['headline']}.",
-        audit_page.attack_figures(run.audit["findings"], run.audit["limit"]),
+        audit_charts.attack_figures(run.audit["findings"], run.audit["limit"]),
     )
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 

@@ -380,7 +380,7 @@ def tradeoff(
 
     fedsim lab tradeoff job.toml city.toml rentals.toml --sweep gradients
     """
-    from fedsim.audit.report import AuditSettings
+    from fedsim_audit.audit_report import AuditSettings
     from fedsim_lab.tradeoff import run_tradeoff
 
     first = opt.check_seed(seed)

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit.report import AuditReport, AuditSettings, Verdict
-from fedsim.audit.run import audit_job
-from fedsim.cli.evaluation import findings_table
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.data.synthetic import city
 from fedsim.linkage.encoding import Key
+from fedsim_audit.audit_report import AuditReport, AuditSettings, Verdict
+from fedsim_audit.audit_run import audit_job
+from fedsim_audit.cli.audit_output import findings_table
 
 FAST = AuditSettings(targets=30, tries=0, epochs=1, most_records=200)
 HEAD = """

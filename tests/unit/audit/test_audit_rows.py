@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim, binomial_estimate
-from fedsim.audit.report import AuditRow, Guarantee, Verdict
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
+from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate, binomial_estimate
+from fedsim_audit.audit_report import AuditRow, Guarantee, Verdict
 
 KIND = AttackKind.GREEDY
 

@@ -9,17 +9,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind, Victim
-from fedsim.audit import linkage_attacks, split_attacks
-from fedsim.audit.report import AuditReport, AuditSettings, PlannedAttack, Verdict, run_attacks
-from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, FeatureTerms, Protection, SecondaryTerms, read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.pipeline.party_table import PartyData
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.types import Links
+from fedsim_audit import linkage_attacks, split_attacks
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
+from fedsim_audit.audit_report import AuditReport, AuditSettings, PlannedAttack, Verdict, run_attacks
+from fedsim_audit.audit_run import audit_job, prepare_audit, read_audit_tables
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)

@@ -8,11 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.attack.finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding, AttackKind
-from fedsim.audit import build_checks
-from fedsim.audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
-from fedsim.audit.report import AuditRow, AuditSettings, Verdict, run_attacks
-from fedsim.audit.run import (
+from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
+from fedsim.config.party_file import Policy, read_party_file
+from fedsim.config.stored_audit import AttackKind
+from fedsim.linkage import private_linkage
+from fedsim.privacy import keyed_prng
+from fedsim.protocol.roles.coordinator import LinkedListState
+from fedsim.runs.budget import PrimaryBudget
+from fedsim_audit import build_checks
+from fedsim_audit.attacks.attack_finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding
+from fedsim_audit.audit_report import AuditRow, AuditSettings, Verdict, run_attacks
+from fedsim_audit.audit_run import (
     MitigationSearch,
     PreparedAudit,
     audit_job,
@@ -20,12 +26,7 @@ from fedsim.audit.run import (
     read_audit_tables,
     recommend_settings,
 )
-from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
-from fedsim.config.party_file import Policy, read_party_file
-from fedsim.linkage import private_linkage
-from fedsim.privacy import keyed_prng
-from fedsim.protocol.roles.coordinator import LinkedListState
-from fedsim.runs.budget import PrimaryBudget
+from fedsim_audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from fedsim.cli.job_commands import approve, log
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.config.policy import AUDIT_FORMAT, audit_command, audit_path
+from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.messages import Party, Role

@@ -9,14 +9,8 @@ import pytest
 
 from fedsim.config.job import FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
-from fedsim.config.policy import (
-    AUDIT_FORMAT,
-    audit_command,
-    audit_path,
-    audit_shortfall,
-    policy_violations,
-    record_count_violations,
-)
+from fedsim.config.policy import policy_violations, record_count_violations
+from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path, audit_shortfall
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

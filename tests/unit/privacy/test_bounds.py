@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.errors import SettingError
 from fedsim.linkage.soft_linkage import fit_scale
 from fedsim.privacy.bounds import (
@@ -17,6 +16,7 @@ from fedsim.privacy.bounds import (
     sigma_for_expected_success,
     success_bound,
 )
+from fedsim_audit.attacks.similarity_attacks import expected_success_rate
 
 sigmas = st.floats(1e-3, 1e2)
 spreads = st.floats(1.0, 1e6)

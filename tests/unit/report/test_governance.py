@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fedsim.cli import main
-from fedsim.config.policy import audit_path
+from fedsim.config.stored_audit import audit_path
 from fedsim.report.governance import PartyEvidence, data_flows, open_questions, write_governance
 from fedsim.report.run_data import read_run
 from fedsim.report.run_report import model_card

@@ -14,12 +14,10 @@ import uvicorn
 
 import chromium
 from browser import Page, browser_page, needs_browser
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
-from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
 from fedsim.cli.demo import free_ports
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.linkage import diagnose, link
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.report.audit_page import audit_page
 from fedsim.report.links_page import links_page
 from fedsim.report.model_charts import gates_page
 from fedsim.runtime.party_context import open_party_context, software_versions
@@ -27,6 +25,9 @@ from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
+from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
+from fedsim_audit.audit_page import audit_page
+from fedsim_audit.audit_report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
 from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE, until

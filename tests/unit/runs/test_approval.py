@@ -10,7 +10,7 @@ import pytest
 from fedsim.config.disclosure import describe_disclosure, summarise_settings
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
-from fedsim.config.policy import audit_path
+from fedsim.config.stored_audit import audit_path
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import PlacePosition, Schema, SchemaField
 from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedsim.attack.similarity_attacks import (
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage import fit_scale, get_metric, similarities
+from fedsim.privacy.bounds import success_bound
+from fedsim.types import EncodedTable
+from fedsim_audit.attacks.similarity_attacks import (
     EXPECTED_SHARE,
     Codebook,
     PrimaryView,
@@ -18,10 +22,6 @@ from fedsim.attack.similarity_attacks import (
     likelihood_attack,
     most_likely_distance,
 )
-from fedsim.errors import InputError, SettingError
-from fedsim.linkage import fit_scale, get_metric, similarities
-from fedsim.privacy.bounds import success_bound
-from fedsim.types import EncodedTable
 
 HAMMING = get_metric("hamming")
 

@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from fedsim.attack.filter_attacks import (
+from fedsim.config.stored_audit import Adversary
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage.encoding import BitFlip, IdentifierColumn
+from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
+from fedsim.linkage.encoding.record_filters import Balance, Shuffle
+from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim_audit.attacks.filter_attacks import (
     NameList,
     filter_similarity,
     frequency_attack,
@@ -15,12 +21,6 @@ from fedsim.attack.filter_attacks import (
     name_similarity,
     order_attack,
 )
-from fedsim.attack.finding import Adversary
-from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import BitFlip, IdentifierColumn
-from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
-from fedsim.linkage.encoding.record_filters import Balance, Shuffle
-from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_lab.datasets.generated import random_firm_name
 
 KEY = b"k" * 32

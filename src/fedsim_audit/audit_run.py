@@ -8,17 +8,16 @@ from itertools import chain
 
 import numpy as np
 
-from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import budget_attacks, build_checks, linkage_attacks, report, split_attacks
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
-from fedsim.config.policy import is_aligned
+from fedsim.config.stored_audit import Adversary, AttackKind, is_aligned
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
 from fedsim.training.data import Metrics
 from fedsim.types import Floats
+from fedsim_audit import audit_report, budget_attacks, build_checks, linkage_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -50,7 +49,7 @@ class PreparedAudit:
     policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
     sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
-    def budget(self, settings: report.AuditSettings) -> budget_attacks.BudgetAudit:
+    def budget(self, settings: audit_report.AuditSettings) -> budget_attacks.BudgetAudit:
         """Return the attacks of a primary that asks again."""
         return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings, self.sent)
 
@@ -80,7 +79,7 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
     notes = [f"{own.party} was not attacked: it is aligned with another secondary" for own in aligned]
     tables = {}
     for own in holders:
-        table = tables[own.name] = PartyData.read(job, own, least=report.MIN_RECORDS)
+        table = tables[own.name] = PartyData.read(job, own, least=audit_report.MIN_RECORDS)
         if (n := len(table)) > most:
             notes.append(f"{own.party}: a sample of {most:,} of {n:,} records; the full, denser table reveals more")
             tables[own.name] = table.take(np.sort(rng.choice(n, most, replace=False)))
@@ -105,8 +104,11 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
 
 
 def audit_job(
-    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, progress: ProgressCallback = lambda _: None
-) -> report.AuditReport:
+    job: Job,
+    files: Sequence[PartyFile],
+    settings: audit_report.AuditSettings,
+    progress: ProgressCallback = lambda _: None,
+) -> audit_report.AuditReport:
     """Attack every linkage whose tables are here, and the training on it; nothing leaves this process.
 
     Parameters
@@ -121,9 +123,9 @@ def audit_job(
         Called with the approximate share of the time that has passed.
     """
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
-    rows: list[report.AuditRow] = []
-    skipped: list[report.SkippedAttack] = []
-    advices: list[report.Advice] = []
+    rows: list[audit_report.AuditRow] = []
+    skipped: list[audit_report.SkippedAttack] = []
+    advices: list[audit_report.Advice] = []
     for place, name in enumerate(tables.secondaries):
 
         def passed(share: float, place: int = place) -> None:
@@ -140,13 +142,13 @@ def audit_job(
     if absent:
         names = ", ".join(absent)
         notes.append(f"no file was given for {names}; default limits on repeated requests were assumed")
-    return report.AuditReport(
+    return audit_report.AuditReport(
         job=job.name,
         hash=job.hash,
         limit=settings.limit,
         settings=settings,
         rows=tuple(rows),
-        skipped=(*skipped, *report.NEVER_ATTACKED),
+        skipped=(*skipped, *audit_report.NEVER_ATTACKED),
         advice=tuple(advices),
         notes=tuple(notes),
         tables=tuple(str(own.party) for own in files if own.data is not None and not is_aligned(job, own)),
@@ -154,8 +156,8 @@ def audit_job(
 
 
 def prepare_audit(
-    job: Job, tables: AuditTables, name: str, settings: report.AuditSettings
-) -> tuple[PreparedAudit, list[report.SkippedAttack]]:
+    job: Job, tables: AuditTables, name: str, settings: audit_report.AuditSettings
+) -> tuple[PreparedAudit, list[audit_report.SkippedAttack]]:
     """Link with one secondary, and prepare the training where there are labels."""
     primary, secondary = tables.primary, tables.secondaries[name]
     if name not in primary.columns.identifiers or not job.secondaries[name].encoding.columns:
@@ -174,41 +176,45 @@ def prepare_audit(
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, split)
     except FedSimError as error:
-        missing = report.SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
+        missing = audit_report.SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
         return audited, [missing]
     return replace(audited, inputs=inputs), []
 
 
 def attack_secondary(
-    audited: PreparedAudit, settings: report.AuditSettings, progress: ProgressCallback
-) -> tuple[list[report.AuditRow], list[report.SkippedAttack]]:
+    audited: PreparedAudit, settings: audit_report.AuditSettings, progress: ProgressCallback
+) -> tuple[list[audit_report.AuditRow], list[audit_report.SkippedAttack]]:
     """Run all attacks that apply, of every adversary."""
     linkage, name = audited.linkage, audited.setup.name
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     progress(STAGES["primary"])
-    rows, skipped = report.run_attacks(name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory)
+    rows, skipped = audit_report.run_attacks(
+        name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory
+    )
     if not linkage.setup.all_places:
         why = "no identifiers are latitude and longitude"
-        skipped.append(report.SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
+        skipped.append(audit_report.SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
     progress(STAGES["coordinator"])
-    found, left = report.run_attacks(name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory)
+    found, left = audit_report.run_attacks(
+        name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory
+    )
     if not found and not left:
         why = "the filters combine several fields or are salted; no attack applies"
-        left.append(report.SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
+        left.append(audit_report.SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
     rows, skipped = rows + found, skipped + left
     if audited.inputs is not None:
         progress(STAGES["train"])
         transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
         attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
-        found, left = report.run_attacks(name, attacks, settings.memory)
+        found, left = audit_report.run_attacks(name, attacks, settings.memory)
         rows, skipped = rows + found, skipped + left
         if not audited.inputs.labelled:
             why = "the primary's file was not given; the labels are the primary's, not yours"
-            skipped.append(report.SkippedAttack(Adversary.SECONDARY, "labels", why))
+            skipped.append(audit_report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     progress(STAGES["repeat"])
     budget = audited.budget(settings)
     repeated = chain(budget.attacks(rng), build_checks.planned_checks(budget))
-    found, left = report.run_attacks(name, repeated, settings.memory)
+    found, left = audit_report.run_attacks(name, repeated, settings.memory)
     rows, skipped = rows + found, skipped + left
     return rows, skipped
 
@@ -265,7 +271,7 @@ class MitigationSearch:
     """A linkage that is attacked again under other settings."""
 
     audited: PreparedAudit
-    settings: report.AuditSettings
+    settings: audit_report.AuditSettings
 
     @property
     def setup(self) -> linkage_attacks.AttackSetup:
@@ -340,14 +346,14 @@ class MitigationSearch:
         quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
         return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
 
-    def _best_advantage(self, attacks: Iterable[report.PlannedAttack], secret: str) -> float:
+    def _best_advantage(self, attacks: Iterable[audit_report.PlannedAttack], secret: str) -> float:
         """Return the best advantage of all attacks on the secret, whatever its interval."""
         relevant = [
-            replace(attack, guarantee=report.NO_GUARANTEE)
+            replace(attack, guarantee=audit_report.NO_GUARANTEE)
             for attack in attacks
             if _secret(attack.kind, attack.learns) == secret
         ]
-        rows, _ = report.run_attacks("", relevant, self.settings.memory)
+        rows, _ = audit_report.run_attacks("", relevant, self.settings.memory)
         return max((row.found.advantage for row in rows), default=0.0)
 
 
@@ -366,21 +372,21 @@ def make_protection(side: str, noise: float) -> Protection:
 
 def recommend_settings(
     audited: PreparedAudit,
-    rows: Sequence[report.AuditRow],
-    settings: report.AuditSettings,
+    rows: Sequence[audit_report.AuditRow],
+    settings: audit_report.AuditSettings,
     progress: ProgressCallback = lambda _: None,
-) -> list[report.Advice]:
+) -> list[audit_report.Advice]:
     """Search advice against the worst finding above the limit of each adversary and secret."""
     if settings.tries == 0:
         return []
     setup = audited.setup
-    worst: dict[tuple[str, ...], report.AuditRow] = {}
+    worst: dict[tuple[str, ...], audit_report.AuditRow] = {}
     for row in sorted(rows, key=lambda row: row.leak):
         if row.leak > settings.limit:
             # Every check counts by itself.
             name = row.found.attack if row.is_check else _secret(row.found.kind, row.learns)
             worst[row.found.adversary.value, name] = row
-    fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, report.MIN_TARGETS))
+    fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, audit_report.MIN_TARGETS))
     search, advice = MitigationSearch(audited, fewer), []
     for place, row in enumerate(worst.values()):
         found = row.found
@@ -390,7 +396,7 @@ def recommend_settings(
         names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:
             reason = NO_MITIGATION.get(found.kind, "no setting of a job changes this")
-            advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))
+            advice.append(audit_report.Advice(setup.name, found.attack, "", row.leak, False, reason))
         for name in names:
             mitigation = search.mitigation(name, _secret(found.kind, row.learns))
             advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
@@ -403,8 +409,8 @@ def _secret(kind: AttackKind, learns: str) -> str:
 
 
 def _search_weakest_setting(
-    about: str, attack: str, mitigation: Mitigation, settings: report.AuditSettings
-) -> report.Advice:
+    about: str, attack: str, mitigation: Mitigation, settings: audit_report.AuditSettings
+) -> audit_report.Advice:
     """Bisect for the weakest setting under the limit; return the strongest if even that one is above it."""
     low, high = 0, len(mitigation.values) - 1
     leak, cost = mitigation.measure(mitigation.values[high])
@@ -418,7 +424,7 @@ def _search_weakest_setting(
             high, (leak, cost) = middle, tried
         else:
             low = middle + 1
-    return report.Advice(about, attack, mitigation.setting(mitigation.values[high]), leak, reached, cost)
+    return audit_report.Advice(about, attack, mitigation.setting(mitigation.values[high]), leak, reached, cost)
 
 
 def model_quality(metrics: Metrics) -> tuple[str, float]:

@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING
 from fedsim._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from fedsim.attack.cut_layer_attacks import (
+    from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
+    from fedsim_audit.attacks.cut_layer_attacks import (
         Eavesdropper,
         completion_attack,
         direction_attack,
         inversion_attack,
         norm_attack,
     )
-    from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
-    from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
-    from fedsim.attack.location_attacks import (
+    from fedsim_audit.attacks.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
+    from fedsim_audit.attacks.location_attacks import (
         TrueLocations,
         consistency_attack,
         grid_attack,
         link_graph_attack,
         multilateration_attack,
     )
-    from fedsim.attack.similarity_attacks import (
+    from fedsim_audit.attacks.similarity_attacks import (
         Codebook,
         PrimaryView,
         distance_attack,
@@ -30,16 +30,13 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Adversary",
     "AttackFinding",
-    "AttackKind",
     "Codebook",
     "Eavesdropper",
     "IntervalEstimate",
     "NameList",
     "PrimaryView",
     "TrueLocations",
-    "Victim",
     "completion_attack",
     "consistency_attack",
     "direction_attack",
@@ -60,7 +57,7 @@ __all__ = [
 _HOMES = {
     "cut_layer_attacks": ["Eavesdropper", "completion_attack", "direction_attack", "inversion_attack", "norm_attack"],
     "filter_attacks": ["NameList", "frequency_attack", "graph_attack", "map_attack", "order_attack"],
-    "finding": ["Adversary", "AttackFinding", "AttackKind", "IntervalEstimate", "Victim"],
+    "attack_finding": ["AttackFinding", "IntervalEstimate"],
     "location_attacks": [
         "TrueLocations",
         "consistency_attack",
@@ -70,4 +67,4 @@ _HOMES = {
     ],
     "similarity_attacks": ["Codebook", "PrimaryView", "distance_attack", "greedy_attack", "likelihood_attack"],
 }
-__getattr__ = lazy_exports(__name__, _HOMES)  # a report names attacks without importing what they need to run
+__getattr__ = lazy_exports(__name__, _HOMES)

@@ -13,10 +13,11 @@ from numpy.random import Generator
 from scipy import optimize, stats
 from scipy.sparse import csgraph, csr_array
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, bootstrap_estimate, timed
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Bits, Flags, Floats, Floats32, Integers
+from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, bootstrap_estimate, timed
 
 SEED_SIZES = (6, 10, 15, 25, 40)  # numbers of most common filters to name by frequency alone; all are tried
 GROWTH_FACTOR = 1.3  # of the number of named filters from round to round

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, Victim
-from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
-from fedsim.cli.evaluation import findings_table
-from fedsim.report.audit_page import attack_figures, audit_page
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
+from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
+from fedsim_audit.audit_page import attack_figures, audit_page
+from fedsim_audit.audit_report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
+from fedsim_audit.cli.audit_output import findings_table
 
 
 def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) -> AuditRow:

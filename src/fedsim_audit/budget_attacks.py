@@ -22,43 +22,9 @@ import torch
 from numpy.random import Generator
 
 from fedsim import cells
-from fedsim.attack import (
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    Codebook,
-    PrimaryView,
-    TrueLocations,
-    Victim,
-    finding,
-    likelihood_attack,
-)
-from fedsim.attack.cut_layer_attacks import inversion_attack
-from fedsim.attack.location_attacks import ranked_centroids
-from fedsim.attack.repetition_attacks import (
-    average_views,
-    guess_features,
-    locate_rows,
-    location_attack,
-    repeat_attack,
-    repeated_inversion_attack,
-    thin_links,
-)
-from fedsim.attack.similarity_attacks import LinksByPartner
-from fedsim.audit.linkage_attacks import (
-    FILTER_SECRET,
-    MAPPED_POSITIONS,
-    PRIOR_SLACK,
-    AttackSetup,
-    AuditedLinkage,
-    Place,
-    blur_guarantee,
-    nearest_guarantee,
-)
-from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
-from fedsim.audit.split_attacks import TrainingInputs, feature_columns, sample_known_rows
 from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.errors import InputError, PolicyError
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.linkage.private_linkage import LinkageConfig, link_new_records
@@ -73,6 +39,31 @@ from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable, Floats, Integers, Links
+from fedsim_audit.attacks import AttackFinding, Codebook, PrimaryView, TrueLocations, attack_finding, likelihood_attack
+from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
+from fedsim_audit.attacks.location_attacks import ranked_centroids
+from fedsim_audit.attacks.repetition_attacks import (
+    average_views,
+    guess_features,
+    locate_rows,
+    location_attack,
+    repeat_attack,
+    repeated_inversion_attack,
+    thin_links,
+)
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner
+from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
+from fedsim_audit.linkage_attacks import (
+    FILTER_SECRET,
+    MAPPED_POSITIONS,
+    PRIOR_SLACK,
+    AttackSetup,
+    AuditedLinkage,
+    Place,
+    blur_guarantee,
+    nearest_guarantee,
+)
+from fedsim_audit.split_attacks import TrainingInputs, feature_columns, sample_known_rows
 
 MAX_JOBS, MAX_QUICK_JOBS = 100, 10  # that an audit simulates
 PAIRS_OF_ALL_JOBS = 1_500_000_000  # records by candidates, over all simulated jobs
@@ -204,7 +195,7 @@ def _only_rows(view: PrimaryView, rows: Integers) -> PrimaryView:
 def _repeated_links(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     linkage, jobs, settings = audit.linkage, audit.jobs, audit.settings
     listed = np.unique(linkage.order[linkage.view.partner])
-    rows = finding.sample_targets(listed, settings.targets, rng)
+    rows = attack_finding.sample_targets(listed, settings.targets, rng)
     flips = any(isinstance(step, BitFlip) for step in linkage.terms.encoding.hardening)
     title, views = _jobs_title(jobs), _Jobs(audit)
     if not flips and linkage.view.sigma:
@@ -228,14 +219,14 @@ def _attack_jobs(
     audit: BudgetAudit, name: str, kind: AttackKind, jobs: int, attempt: Callable[[int], AttackFinding]
 ) -> AttackFinding:
     found = repeat_attack(name, kind, jobs, attempt)
-    return replace(found, figures={**found.figures, finding.JOBS_ALLOWED: float(audit.allowance.jobs)})
+    return replace(found, figures={**found.figures, attack_finding.JOBS_ALLOWED: float(audit.allowance.jobs)})
 
 
 def _repeated_places(
     audit: BudgetAudit, place: Place, views: _Jobs, rows: Integers, rng: Generator
 ) -> Iterator[PlannedAttack]:
     linkage, jobs, radius = audit.linkage, audit.jobs, audit.settings.metres
-    few, truth = finding.sample_targets(rows, _n_probed(audit), rng), _true_places(linkage, place, radius)
+    few, truth = attack_finding.sample_targets(rows, _n_probed(audit), rng), _true_places(linkage, place, radius)
     if not linkage.view.sigma:  # places move once for all jobs, so that another one shows nothing new
         return
 
@@ -294,7 +285,7 @@ def _planned(
 def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generator) -> Iterator[PlannedAttack]:
     linkage, job = audit.linkage, inputs.job
     jobs = audit.feature_jobs
-    rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), None, rng)
+    rows = attack_finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), None, rng)
     features = feature_columns(inputs.secondary)[rows]
     known = sample_known_rows(len(rows), rng)
 
@@ -373,7 +364,7 @@ class Probes:
 
 def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     linkage, settings = audit.linkage, audit.settings
-    rows = finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), _n_probed(audit), rng)
+    rows = attack_finding.sample_targets(np.unique(linkage.order[linkage.view.partner]), _n_probed(audit), rng)
     probes, most = cache(partial(probe_rows, audit, rows, rng)), probes_per_row(audit, len(rows))
     if most == 0:
         return

@@ -9,7 +9,10 @@ import pytest
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from fedsim.attack.cut_layer_attacks import (
+from fedsim.config.stored_audit import Adversary
+from fedsim.errors import InputError
+from fedsim_audit.attacks.attack_finding import rarer_class_mask, roc_auc
+from fedsim_audit.attacks.cut_layer_attacks import (
     Eavesdropper,
     completion_attack,
     direction_attack,
@@ -19,8 +22,6 @@ from fedsim.attack.cut_layer_attacks import (
     mean_r2,
     norm_attack,
 )
-from fedsim.attack.finding import Adversary, rarer_class_mask, roc_auc
-from fedsim.errors import InputError
 
 N = 1_200
 

@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, REPETITIONS, SCORE_ONCE, AttackFinding, AttackKind
-from fedsim.attack.location_attacks import TrueLocations
-from fedsim.attack.repetition_attacks import (
+from fedsim.config.stored_audit import AttackKind
+from fedsim.linkage.private_linkage import Rivals, filter_digests
+from fedsim.types import EncodedTable, Scale
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES, REPETITIONS, SCORE_ONCE, AttackFinding
+from fedsim_audit.attacks.location_attacks import TrueLocations
+from fedsim_audit.attacks.repetition_attacks import (
     average_views,
     guess_features,
     held_out_ridge,
@@ -17,9 +20,7 @@ from fedsim.attack.repetition_attacks import (
     repeat_attack,
     repeated_inversion_attack,
 )
-from fedsim.attack.similarity_attacks import PrimaryView
-from fedsim.linkage.private_linkage import Rivals, filter_digests
-from fedsim.types import EncodedTable, Scale
+from fedsim_audit.attacks.similarity_attacks import PrimaryView
 
 RNG = np.random.default_rng
 

@@ -13,14 +13,21 @@ import numpy as np
 from numpy.random import Generator
 from scipy.spatial import cKDTree
 
-from fedsim.attack import finding
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
-from fedsim.attack.similarity_attacks import MIN_SIGMA, LinksByPartner, PrimaryView, deviance, sample_partner_links
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import SettingError
 from fedsim.linkage import metrics
 from fedsim.linkage.search.runner import Records, take_records
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
+from fedsim_audit.attacks import attack_finding
+from fedsim_audit.attacks.attack_finding import AttackFinding, timed
+from fedsim_audit.attacks.similarity_attacks import (
+    MIN_SIGMA,
+    LinksByPartner,
+    PrimaryView,
+    deviance,
+    sample_partner_links,
+)
 
 CONSISTENCY_ROUNDS = 150
 CONSISTENCY_STEP = 0.5  # of the distance to where a list would be correct
@@ -64,21 +71,21 @@ def location_finding(guesses: LocationGuesses, truth: TrueLocations, own: Floats
     target = truth.places[guesses.row]
     error = great_circle_metres(guesses.places, target)
     blind = great_circle_metres(np.broadcast_to(mean_place(own), target.shape), target)
-    median = finding.bootstrap_estimate(lambda rows: float(np.median(error[rows])), len(error), rng)
+    median = attack_finding.bootstrap_estimate(lambda rows: float(np.median(error[rows])), len(error), rng)
     points, nearest = np.unique(to_metres(truth.places, mean_place(truth.places)), axis=0), float("nan")
     if len(points) > 1:  # the distance of every target to the nearest record at another place
         targets = to_metres(target, mean_place(truth.places))
         nearest = float(np.median(cKDTree(points).query(targets, k=2)[0][:, 1]))
     figures = {
-        finding.MEDIAN_ERROR_METRES: median.value,
+        attack_finding.MEDIAN_ERROR_METRES: median.value,
         "median error, low": median.low,
         "median error, high": median.high,
         "error at the 90th percentile in metres": float(np.quantile(error, 0.9)),
         "median error of blind guessing in metres": float(np.median(blind)),
         "median distance to the nearest other record in metres": nearest,
-        finding.RADIUS_METRES: truth.radius,
+        attack_finding.RADIUS_METRES: truth.radius,
     }
-    score = finding.binomial_estimate(int((error <= truth.radius).sum()), len(error))
+    score = attack_finding.binomial_estimate(int((error <= truth.radius).sum()), len(error))
     luck, measure = float((blind <= truth.radius).mean()), f"share of partner records located within {truth.radius:g} m"
     kind, who = AttackKind.LOCATION, Adversary.PRIMARY
     return AttackFinding(guesses.attack, kind, who, measure, score, luck, len(error), guesses.knew, figures)
@@ -418,7 +425,7 @@ def guess_on_grid(
     side = np.linspace(-1.0, 1.0, GRID_POINTS)
     square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 
-    chosen = finding.sample_targets(np.arange(len(named)), targets, rng)
+    chosen = attack_finding.sample_targets(np.arange(len(named)), targets, rng)
     links_of = [sample_partner_links(named, int(place), rng) for place in chosen]
     around = [metres[named.record[links]] for links in links_of]
     # The centre of the records that list the partner is a weak prior.

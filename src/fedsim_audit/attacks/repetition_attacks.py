@@ -17,14 +17,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.random import Generator
 
-from fedsim.attack import finding, location_attacks
-from fedsim.attack.cut_layer_attacks import inversion_attack
-from fedsim.attack.finding import AttackFinding, AttackKind, timed
-from fedsim.attack.location_attacks import LocationGuesses, PlaceEncoder, TrueLocations
-from fedsim.attack.similarity_attacks import LinksByPartner, PrimaryView
+from fedsim.config.stored_audit import AttackKind
 from fedsim.errors import InputError
 from fedsim.privacy.geodesy import mean_place, to_degrees, to_metres
 from fedsim.types import Floats, Integers
+from fedsim_audit.attacks import attack_finding, location_attacks
+from fedsim_audit.attacks.attack_finding import AttackFinding, timed
+from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
+from fedsim_audit.attacks.location_attacks import LocationGuesses, PlaceEncoder, TrueLocations
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
 
 PENALTIES = np.logspace(-5, 1, 13)  # per known row
 
@@ -119,7 +120,7 @@ def location_attack(
         listed = np.flatnonzero(np.isfinite(places[:, 0]))
         guesses = LocationGuesses("places", f"its own places and its links ({way})", listed, places[listed])
         findings.append(location_attacks.location_finding(guesses, truth, own, rng))
-    return max(findings, key=lambda found: (found.score.value, -found.figures[finding.MEDIAN_ERROR_METRES]))
+    return max(findings, key=lambda found: (found.score.value, -found.figures[attack_finding.MEDIAN_ERROR_METRES]))
 
 
 def guess_features(sent: Floats, features: Floats, known: Integers) -> Floats:
@@ -207,9 +208,9 @@ def repeat_attack(
     numbers = [first, *_tens_below(most), *([most] if most > first else [])]
     found = {number: attempt(number) for number in numbers}
     best = max(reversed(numbers), key=lambda number: found[number].score.value)  # in a tie, the largest number
-    figures = {finding.REPETITIONS: float(best), finding.SCORE_ONCE: found[first].score.value}
+    figures = {attack_finding.REPETITIONS: float(best), attack_finding.SCORE_ONCE: found[first].score.value}
     figures |= {f"score with {number} {what}": found[number].score.value for number in numbers[1:]}
-    if (metres := finding.MEDIAN_ERROR_METRES) in found[first].figures:
+    if (metres := attack_finding.MEDIAN_ERROR_METRES) in found[first].figures:
         figures["median error without repetition"] = found[first].figures[metres]
         figures |= {f"median error with {number} {what}": found[number].figures[metres] for number in numbers[1:]}
     return replace(found[best], attack=name, kind=kind, figures={**found[best].figures, **figures})

@@ -8,18 +8,15 @@ from importlib import import_module
 from typing import Any
 
 from fedsim import errors, validation
-from fedsim.attack.finding import (
+from fedsim.config.stored_audit import AUDIT_FORMAT, Adversary, AttackKind, Victim
+from fedsim_audit.attacks.attack_finding import (
     JOBS_ALLOWED,
     MEDIAN_ERROR_METRES,
     RADIUS_METRES,
     REPETITIONS,
     SCORE_ONCE,
-    Adversary,
     AttackFinding,
-    AttackKind,
-    Victim,
 )
-from fedsim.config.policy import AUDIT_FORMAT
 
 MIN_RECORDS, MIN_TARGETS = 20, 10
 GIB = 1 << 30
@@ -345,7 +342,7 @@ class AuditReport:
 
     def plot(self) -> Any:
         """Return a chart of the attacks per adversary, which a notebook shows; ``save(path)`` writes them as a page."""
-        return import_module("fedsim.report.audit_page").plot_audit(self)  # the charts are of a higher layer
+        return import_module("fedsim_audit.audit_page").plot_audit(self)  # the charts are of a higher layer
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report in JSON types."""

@@ -17,12 +17,13 @@ from numpy.random import Generator
 from scipy.special import ndtr
 
 from fedsim import errors, validation
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, sample_targets, timed
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.linkage import metrics, soft_linkage
 from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import bayes_success, success_bound
 from fedsim.types import Floats, Integers, LinkageResult, Scale
+from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, sample_targets, timed
 
 TARGETS_PER_TILE = 64
 MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fedsim.attack import map_attack
 from fedsim.linkage.encoding import Key, PlacePosition, Schema, SchemaField
 from fedsim.linkage.metrics import Position
 from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim_audit.attacks import map_attack
 
 
 def found(places, rng):

@@ -12,11 +12,12 @@ from numpy.random import Generator
 from sklearn import base, linear_model, model_selection, neighbors, neural_network, pipeline, preprocessing
 from torch import Tensor
 
-from fedsim.attack import finding
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError
 from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import AnyArray, Floats, Integers
+from fedsim_audit.attacks import attack_finding
+from fedsim_audit.attacks.attack_finding import AttackFinding, timed
 
 FOLDS = 3
 MIN_ROWS_FOR_MLP = 50
@@ -120,10 +121,10 @@ def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> Attac
     AttackFinding
         Its score is the AUC of the labels.
     """
-    positive = finding.rarer_class_mask(labels)
-    score = finding.auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
+    positive = attack_finding.rarer_class_mask(labels)
+    score = attack_finding.auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
     if score.value < 0.5:  # the adversary also knows which of the classes has the longer gradients
-        score = finding.IntervalEstimate(1.0 - score.value, 1.0 - score.high, 1.0 - score.low)
+        score = attack_finding.IntervalEstimate(1.0 - score.value, 1.0 - score.high, 1.0 - score.low)
     return _label_finding("gradient norm", score, len(positive), "gradients at the cut layer, and which class is rarer")
 
 
@@ -147,7 +148,7 @@ def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rn
     AttackFinding
         Its score is the AUC of the labels of all other rows.
     """
-    positive = finding.rarer_class_mask(labels)
+    positive = attack_finding.rarer_class_mask(labels)
     if not len(known):
         raise InputError("no label is known, but the direction attack needs at least one", code="too-few-known")
     rows = _check_gradients(gradients, labels)
@@ -158,7 +159,7 @@ def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rn
         if len(members):
             direction += sign * members.mean(axis=0)
     rest = np.setdiff1d(np.arange(len(unit)), known)
-    score = finding.auc_estimate(unit[rest] @ direction, positive[rest], rng)
+    score = attack_finding.auc_estimate(unit[rest] @ direction, positive[rest], rng)
     knew = f"gradients at the cut layer, and the labels of {len(np.unique(known))} rows"
     return _label_finding("gradient direction", score, len(rest), knew)
 
@@ -171,7 +172,7 @@ def _check_gradients(gradients: Floats, labels: AnyArray) -> Floats:
     return rows
 
 
-def _label_finding(attack: str, score: finding.IntervalEstimate, targets: int, knew: str) -> AttackFinding:
+def _label_finding(attack: str, score: attack_finding.IntervalEstimate, targets: int, knew: str) -> AttackFinding:
     adversary, measure = Adversary.SECONDARY, "AUC of the labels"
     return AttackFinding(attack, AttackKind.GRADIENTS, adversary, measure, score, 0.5, targets, knew)
 
@@ -205,7 +206,7 @@ def completion_attack(
         Its score is the AUC of the labels of all other rows; ``figures`` holds the AUC of the same attack on the
         raw features, which needs no joint training.
     """
-    positive, known = finding.rarer_class_mask(labels), rng.permutation(np.unique(known))
+    positive, known = attack_finding.rarer_class_mask(labels), rng.permutation(np.unique(known))
     if min(positive[known].sum(), (~positive[known]).sum()) < FOLDS:
         message = f"model completion needs at least {FOLDS} known rows of each class; let it know more rows"
         raise InputError(message, code="too-few-known", limit=FOLDS)
@@ -213,12 +214,15 @@ def completion_attack(
     guesses = []
     for inputs in (np.asarray(rows, dtype=np.float64) for rows in (activations, features)):
         models = candidate_models(len(known), rng, classes=True)
-        model = fit_best(models, inputs[known], positive[known], finding.roc_auc)
+        model = fit_best(models, inputs[known], positive[known], attack_finding.roc_auc)
         guesses.append(np.asarray(model.predict_proba(inputs[rest])[:, 1]))
-    score = finding.auc_estimate(guesses[0], positive[rest], rng)
+    score = attack_finding.auc_estimate(guesses[0], positive[rest], rng)
     knew = f"its own network and features, and the labels of {len(known)} rows"
     found = _label_finding("model completion", score, len(rest), knew)
-    figures = {"AUC from raw features": finding.roc_auc(guesses[1], positive[rest]), "known rows": float(len(known))}
+    figures = {
+        "AUC from raw features": attack_finding.roc_auc(guesses[1], positive[rest]),
+        "known rows": float(len(known)),
+    }
     return replace(found, kind=AttackKind.COMPLETION, figures=figures)
 
 
@@ -263,7 +267,7 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
     guess, truth = model.predict(inputs[rest]).reshape(len(rest), -1), scaled[rest]
     each = [mean_r2(guess[:, [column]], truth[:, [column]]) for column in range(truth.shape[1])]
     figures = {"R2 of the feature guessed best": max(each), "known rows": float(len(known))}
-    found = finding.bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng)
+    found = attack_finding.bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng)
     kind, who, measure = AttackKind.INVERSION, Adversary.PRIMARY, "mean R2 of the features"
     knew = f"activations, and the features of {len(known)} rows"
     return AttackFinding("feature inversion", kind, who, measure, found, 0.0, len(rest), knew, figures)

@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.attack.finding import Adversary
-from fedsim.attack.location_attacks import (
-    RANKED_CENTROID,
-    TrueLocations,
-    consistency_attack,
-    fit_similarity_line,
-    grid_attack,
-    link_graph_attack,
-    multilateration_attack,
-)
-from fedsim.attack.similarity_attacks import LinksByPartner, PrimaryView
+from fedsim.config.stored_audit import Adversary
 from fedsim.data.synthetic import city
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
@@ -24,6 +14,16 @@ from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.metrics import RankHamming
 from fedsim.privacy.geodesy import mean_place, to_metres
 from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim_audit.attacks.location_attacks import (
+    RANKED_CENTROID,
+    TrueLocations,
+    consistency_attack,
+    fit_similarity_line,
+    grid_attack,
+    link_graph_attack,
+    multilateration_attack,
+)
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
 
 TOWN = city(np.random.default_rng(3), flats=1_200, rentals=300)
 FLATS = TOWN.flats.select("lat", "lon").to_numpy()

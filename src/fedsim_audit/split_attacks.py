@@ -14,10 +14,10 @@ from typing import get_args
 import numpy as np
 import torch
 
-from fedsim.attack import Adversary, AttackFinding, AttackKind, Victim, cut_layer_attacks, finding
-from fedsim.audit.linkage_attacks import AuditedLinkage
-from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
+from fedsim.config.disclosure import Paragraph
 from fedsim.config.job import EmbeddingName, Job, Protection
+from fedsim.config.party_file import PartyFile
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.errors import InputError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.privacy import keyed_prng, mechanisms
@@ -30,6 +30,9 @@ from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
 from fedsim.training.data import Metrics
 from fedsim.types import AnyArray, Floats, Integers, Links, Split
+from fedsim_audit.attacks import AttackFinding, attack_finding, cut_layer_attacks
+from fedsim_audit.audit_report import NO_GUARANTEE, Guarantee, PlannedAttack
+from fedsim_audit.linkage_attacks import AuditedLinkage
 
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
@@ -170,6 +173,23 @@ def embedding_leaks(job: Job, table: PartyData, seed: int = 0) -> dict[str, Atta
     return found
 
 
+def describe_embeddings(job: Job, party_file: PartyFile) -> Paragraph | None:
+    """Say what every embedding of a secondary gives away, measured on its own rows; None if the job sends none."""
+    if not job.sends_embedding or party_file.role is not Role.SECONDARY:
+        return None
+    chosen, sentences = job.protection.embedding_name, []
+    leaks = embedding_leaks(job, PartyData.read(job, party_file))
+    for name, found in leaks.items():
+        note = " (this job)" if name == chosen else ""
+        best = found.figures["R2 of the feature guessed best"]
+        sentences.append(
+            f"{name}{note}: R2 {found.score.value:.2f} on average, {best:.2f} for the best-guessed feature"
+        )
+    known, others = leaks[chosen].figures["known rows"], leaks[chosen].targets
+    knowing = f"{known:,.0f} of {known + others:,.0f} rows"
+    return Paragraph(f"How well a primary that knows {knowing} can guess the features of the others", tuple(sentences))
+
+
 def _transcript(
     inputs: TrainingInputs,
     linkage: AuditedLinkage,
@@ -274,13 +294,13 @@ def training_attacks(
     yield PlannedAttack(AttackKind.COMPLETION, *ON_LABELS, "model completion", learns, completion)
 
 
-@finding.timed
+@attack_finding.timed
 def missing_noise(meter: NoiseMeter, promised: float, name: str) -> AttackFinding:
     """Measure which share of the promised deviation is missing.
 
     The mechanism is the one that the parties use; whether a party's process calls it is for the tests of the parties.
     """
-    doubt = finding.CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
+    doubt = attack_finding.CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
     missing = 1.0 - meter.deviation / promised, doubt
     measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
-    return finding.check_finding(name, Adversary.PRIMARY, missing, meter.numbers, measure, knew)
+    return attack_finding.check_finding(name, Adversary.PRIMARY, missing, meter.numbers, measure, knew)

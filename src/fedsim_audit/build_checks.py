@@ -11,8 +11,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedsim import cells
-from fedsim.attack import Adversary, AttackFinding, AttackKind, finding
-from fedsim.audit.budget_attacks import (
+from fedsim.config.stored_audit import Adversary, AttackKind
+from fedsim.errors import PolicyError
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, find_new_records
+from fedsim.runs.budget import PrimaryBudget
+from fedsim.runtime.secondary import longest_training
+from fedsim.storage.files import DigestSet
+from fedsim.types import AnyArray, EncodedTable, Links
+from fedsim_audit.attacks import AttackFinding, attack_finding
+from fedsim_audit.audit_report import Guarantee, PlannedAttack
+from fedsim_audit.budget_attacks import (
     ON_SECONDARY,
     BudgetAudit,
     job_secret,
@@ -22,14 +31,6 @@ from fedsim.audit.budget_attacks import (
     protected_features,
     sent_rows,
 )
-from fedsim.audit.report import Guarantee, PlannedAttack
-from fedsim.errors import PolicyError
-from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, find_new_records
-from fedsim.runs.budget import PrimaryBudget
-from fedsim.runtime.secondary import longest_training
-from fedsim.storage.files import DigestSet
-from fedsim.types import AnyArray, EncodedTable, Links
 
 MAX_CHECKED = 20_000  # requests by which a limit is reached
 
@@ -48,7 +49,7 @@ def _check(what: str, learns: str, run: Callable[[], AttackFinding], promised: G
     return PlannedAttack(AttackKind.BUILD_CHECK, *ON_SECONDARY, what, learns, run, promised)
 
 
-@finding.timed
+@attack_finding.timed
 def noise_again(audit: BudgetAudit) -> AttackFinding:
     """Ask for everything twice, and measure the largest share of answers that differ."""
     linkage, again = audit.linkage, audit.setup.linkage()
@@ -71,10 +72,10 @@ def noise_again(audit: BudgetAudit) -> AttackFinding:
     share = max(float(np.mean(first != second)) for first, second in pairs)
     numbers, measure = sum(first.size for first, _ in pairs), "share of answers that differ when asked again"
     knew = "the answers to the same requests, twice"
-    return finding.check_finding("noise drawn again", Adversary.PRIMARY, (share, 0.0), numbers, measure, knew)
+    return attack_finding.check_finding("noise drawn again", Adversary.PRIMARY, (share, 0.0), numbers, measure, knew)
 
 
-@finding.timed
+@attack_finding.timed
 def answered_beyond_limits(audit: BudgetAudit) -> AttackFinding:
     """Ask once more than every limit allows, and measure the share of these requests that are answered."""
     with TemporaryDirectory() as folder:
@@ -83,7 +84,7 @@ def answered_beyond_limits(audit: BudgetAudit) -> AttackFinding:
     share, measure = sum(tried) / max(1, len(tried)), "share of requests beyond a limit that are answered"
     knew = "the limits of the policies"
     name = "requests beyond the budget"
-    return finding.check_finding(name, Adversary.PRIMARY, (share, 0.0), len(tried), measure, knew)
+    return attack_finding.check_finding(name, Adversary.PRIMARY, (share, 0.0), len(tried), measure, knew)
 
 
 def _is_answered(request: Callable[[], object]) -> bool:

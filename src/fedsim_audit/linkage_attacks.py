@@ -20,19 +20,9 @@ from numpy.random import Generator
 from scipy import spatial
 from scipy.stats import spearmanr
 
-from fedsim import attack, cells
-from fedsim.attack import (
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    PrimaryView,
-    Victim,
-    filter_attacks,
-    finding,
-    location_attacks,
-)
-from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
+from fedsim import cells
 from fedsim.config.job import SecondaryTerms, place_columns
+from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.linkage import encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
@@ -43,6 +33,9 @@ from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.registry import METRICS
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
+from fedsim_audit import attacks
+from fedsim_audit.attacks import AttackFinding, PrimaryView, attack_finding, filter_attacks, location_attacks
+from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 
 TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
 MAPPED_POSITIONS = (encoding.PlacePosition, encoding.NumberPosition)
@@ -154,16 +147,16 @@ class AuditedLinkage:
         return self.setup.places(self.linked)
 
     @cached_property
-    def codes(self) -> attack.Codebook:
+    def codes(self) -> attacks.Codebook:
         """All filters that partner records may have, and the true one of each number that the primary sees."""
         return self.codes_of(self.encoded[0])
 
-    def codes_of(self, queries: EncodedTable) -> attack.Codebook:
+    def codes_of(self, queries: EncodedTable) -> attacks.Codebook:
         """Return the same for other records of the primary."""
         candidates = self.encoded[1]
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_table.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
-        book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
+        book = attacks.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
         codes = replace(book, truth=book.truth[self.order])
         if self.state.rivals is None:
             return codes
@@ -177,10 +170,10 @@ class AuditedLinkage:
 
         return replace(codes, typical=typical)
 
-    def truth(self, radius: float, place: Place) -> attack.TrueLocations:
+    def truth(self, radius: float, place: Place) -> attacks.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
         places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
-        return attack.TrueLocations(places[self.order], radius)
+        return attacks.TrueLocations(places[self.order], radius)
 
     def distances(self) -> Floats:
         """Return the true Hamming distance of every link, (n, K)."""
@@ -276,23 +269,25 @@ def _planned(
     return PlannedAttack(kind, Adversary.PRIMARY, Victim.SECONDARY, what, learns, run, promised, memory)
 
 
-@finding.timed
+@attack_finding.timed
 def missing_displacement(before: Floats, after: Floats, promised: float) -> AttackFinding:
     """Measure which share of the promised mean step is missing; records of one place move together and count once."""
     first = np.unique(before, axis=0, return_index=True)[1]
     steps = geodesy.great_circle_metres(before[first], after[first])
-    missing = float(1.0 - steps.mean() / promised), finding.CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
+    missing = float(1.0 - steps.mean() / promised), attack_finding.CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
     measure, knew = "share of the promised step that is missing", "places before and after blurring"
-    return finding.check_finding("missing noise on places", Adversary.PRIMARY, missing, len(steps), measure, knew)
+    return attack_finding.check_finding(
+        "missing noise on places", Adversary.PRIMARY, missing, len(steps), measure, knew
+    )
 
 
-@finding.timed
+@attack_finding.timed
 def row_order_check(order: Integers) -> AttackFinding:
     """Measure whether pseudonyms follow the secondary's own rows."""
     related = abs(float(spearmanr(np.arange(len(order)), order).statistic)) if len(order) > 2 else 0.0
-    share = related, finding.CHECK_DEVIATIONS / math.sqrt(max(1, len(order)))
+    share = related, attack_finding.CHECK_DEVIATIONS / math.sqrt(max(1, len(order)))
     measure = "rank correlation of pseudonyms with rows"
-    return finding.check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
+    return attack_finding.check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
 
 
 def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
@@ -309,10 +304,10 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         distance = linkage.distances()
 
         def on_filters(seen: PrimaryView) -> AttackFinding:
-            return attack.greedy_attack(seen, linkage.codes, rng=rng)
+            return attacks.greedy_attack(seen, linkage.codes, rng=rng)
 
         def on_distances(seen: PrimaryView) -> AttackFinding:
-            return attack.distance_attack(seen, distance)
+            return attacks.distance_attack(seen, distance)
 
         guarantee = promised
         if memory <= settings.memory:
@@ -328,7 +323,7 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         promised = blurred if blurred.most is not None else Guarantee("none: tau covers single similarities only")
 
     def likelihood() -> AttackFinding:
-        return attack.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
+        return attacks.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
 
     yield _planned(AttackKind.LIKELIHOOD, "likelihood", FILTER_SECRET, likelihood, promised, memory)
 
@@ -352,15 +347,15 @@ def _attacks_on_place(
         return _planned(AttackKind.LOCATION, what + which, learns, run, promised)
 
     for way in (location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID):
-        yield located(way.attack, partial(attack.link_graph_attack, view, own, truth, rng=rng, way=way))
-    yield located("link graph made consistent", partial(attack.consistency_attack, view, own, truth, rng=rng))
+        yield located(way.attack, partial(attacks.link_graph_attack, view, own, truth, rng=rng, way=way))
+    yield located("link graph made consistent", partial(attacks.consistency_attack, view, own, truth, rng=rng))
     # The similarity of this place alone, if the primary gets one for each field.
     seen = linkage.by_field[place.field] if linkage.by_field and place.field is not None else view
     without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
-    yield located("multilateration", partial(attack.multilateration_attack, without_scale, own, truth, rng=rng))
+    yield located("multilateration", partial(attacks.multilateration_attack, without_scale, own, truth, rng=rng))
     encoder = linkage.place_encoder()
     if encoder is not None:
-        run = partial(attack.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
+        run = partial(attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
         yield located("grid likelihood", run)
 
 
@@ -424,12 +419,12 @@ def _attacks_on_filters(
         truth = cells.read_number_columns(frame, numeric, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
         filters = np.ascontiguousarray(table.bits[:, ::step])
-        return attack.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
+        return attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
 
     def chart() -> AttackFinding:
         truth = cells.read_number_columns(frame, places, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-        return attack.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
+        return attacks.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
 
     def planned(
         kind: AttackKind, what: str, learns: str, run: Callable[[], AttackFinding], memory: float
@@ -472,8 +467,8 @@ def _name_attacks(
     def frequency() -> AttackFinding:
         chosen = [names[row] for row in rows]
         public, truth, count = np.unique(chosen, return_inverse=True, return_counts=True)
-        listed = attack.NameList(public.tolist(), count.astype(np.float64), code.grams)
-        return attack.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
+        listed = attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
+        return attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
 
     def graph() -> AttackFinding:
         public, first = np.unique(names, return_index=True)
@@ -481,7 +476,7 @@ def _name_attacks(
         shuffled = rng.permutation(len(chosen))
         encoded = filter_attacks.filter_similarity(filters[first[chosen][shuffled]])
         plain = filter_attacks.name_similarity([str(name) for name in public[chosen]], code.grams)
-        return attack.graph_attack(encoded, plain, shuffled.astype(np.int64))
+        return attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
 
     yield "frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))
     yield "graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import wraps
 from typing import ParamSpec
 
 import numpy as np
 from scipy.stats import beta, rankdata
 
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError, SettingError
 from fedsim.types import AnyArray, Flags, Floats, Integers
 
@@ -21,47 +21,6 @@ RADIUS_METRES = "radius in metres"
 # Figures of attacks that repeat requests.
 REPETITIONS, SCORE_ONCE, JOBS_ALLOWED = "repetitions", "score without repetition", "jobs that the policy allows"
 Arguments = ParamSpec("Arguments")
-
-
-class Adversary(Enum):
-    """The party that attacks."""
-
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
-    COORDINATOR = "coordinator"
-
-
-class Victim(Enum):
-    """The party whose data an attack reveals."""
-
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
-
-
-class AttackKind(Enum):
-    """The kind of an attack; programs must use it instead of the wording of a finding."""
-
-    GREEDY = "greedy"
-    DISTANCES = "distances"
-    LIKELIHOOD = "likelihood"
-    LOCATION = "location"
-    BIT_ORDER = "bit-order"
-    NAMES = "names"
-    INVERSION = "feature-inversion"
-    GRADIENTS = "gradients"
-    COMPLETION = "model-completion"
-    ROW_COUNTS = "row-counts"
-    REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
-    REPEATED_FEATURES = "repeated-features"
-    PROBING = "probing"  # predictions of made-up records
-    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; nobody is attacked
-
-    @property
-    def secret(self) -> str:
-        """An id for what is learnt; attacks on one secret compete, and a protection must stop all of them."""
-        kinds = AttackKind
-        shared = {kinds.LIKELIHOOD: kinds.GREEDY, kinds.COMPLETION: kinds.GRADIENTS}
-        return shared.get(self, self).value
 
 
 @dataclass(frozen=True)

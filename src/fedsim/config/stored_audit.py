@@ -1,0 +1,162 @@
+"""The audit report that a party stores: the words of its findings, where it lies, and what a policy requires of it.
+
+The attacks themselves are in the package ``fedsim_audit``.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fedsim.config.job import Job
+from fedsim.config.party_file import PartyFile
+from fedsim.protocol.messages import Role
+
+AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 2", "audits"
+BROKEN_VERDICT = "broken"
+FEATURE_INVERSION = "feature inversion"
+
+
+class Adversary(Enum):
+    """The party that attacks."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+    COORDINATOR = "coordinator"
+
+
+class Victim(Enum):
+    """The party whose data an attack reveals."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
+class AttackKind(Enum):
+    """The kind of an attack; programs must use it instead of the wording of a finding."""
+
+    GREEDY = "greedy"
+    DISTANCES = "distances"
+    LIKELIHOOD = "likelihood"
+    LOCATION = "location"
+    BIT_ORDER = "bit-order"
+    NAMES = "names"
+    INVERSION = "feature-inversion"
+    GRADIENTS = "gradients"
+    COMPLETION = "model-completion"
+    ROW_COUNTS = "row-counts"
+    REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
+    REPEATED_FEATURES = "repeated-features"
+    PROBING = "probing"  # predictions of made-up records
+    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; nobody is attacked
+
+    @property
+    def secret(self) -> str:
+        """An id for what is learnt; attacks on one secret compete, and a protection must stop all of them."""
+        kinds = AttackKind
+        shared = {kinds.LIKELIHOOD: kinds.GREEDY, kinds.COMPLETION: kinds.GRADIENTS}
+        return shared.get(self, self).value
+
+
+@dataclass(frozen=True)
+class AuditShortfall:
+    """Why an audit does not meet a policy; other parties may read ``message``."""
+
+    code: str
+    message: str
+
+
+def audit_path(job: Job, party_file: PartyFile) -> Path:
+    """Return where `fedsim audit` stores the report of a job for a party whose table it attacked."""
+    return party_file.folder / AUDITS_FOLDER / f"{job.hash}.json"
+
+
+def audit_command(job: Job, party_file: PartyFile) -> str:
+    """Return the command that runs the audit with the party's own file, and the primary's if that lies beside it."""
+    job_path = job.path if job.path.name else Path("job.toml")
+    primary = party_file.path.with_name(f"{job.primary.name}.toml")
+    both = party_file.role is Role.SECONDARY and primary.is_file()
+    files = [primary, party_file.path] if both else [party_file.path]
+    return shlex.join(["fedsim", "audit", str(job_path), *map(str, files)])
+
+
+def is_aligned(job: Job, party_file: PartyFile) -> bool:
+    """Whether a party is a secondary that is aligned with another, so that it has no linkage to audit."""
+    secondary = party_file.role is Role.SECONDARY and party_file.name in job.secondaries
+    return secondary and party_file.name not in job.lists
+
+
+def audit_advice(job: Job, party_file: PartyFile) -> str:
+    """Say how to audit a job for a party, or that nothing can."""
+    if is_aligned(job, party_file):
+        return "an audit cannot attack a secondary that is aligned with another"
+    return f"run {audit_command(job, party_file)}"
+
+
+def read_stored_audit(job: Job, party_file: PartyFile) -> dict[str, Any] | None:
+    """Return the audit report of exactly this job on this party's own table, as JSON; None if there is none."""
+    report = _read_audit(audit_path(job, party_file))
+    if report is None or report["hash"] != job.hash or str(party_file.party) not in report["tables"]:
+        return None
+    return report
+
+
+def attacks_on(party_file: PartyFile, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the attacks of a report that reveal something about this party."""
+    attacks = [finding for finding in report["findings"] if finding["victim"] == party_file.role]
+    if party_file.role is Role.SECONDARY:  # only attacks on its own linkage concern a secondary
+        attacks = [finding for finding in attacks if finding["about"] == party_file.name]
+    return attacks
+
+
+def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
+    """Return why the stored audit is not sufficient; None if it is, or if the policy requires none."""
+    required = party_file.policy.audit
+    if required is None:
+        return None
+    if is_aligned(job, party_file):
+        return AuditShortfall("aligned", "an audit cannot attack a secondary that is aligned with another")
+    report = read_stored_audit(job, party_file)
+    if report is None:
+        return AuditShortfall("missing", "has no audit report")
+    if any(finding["verdict"] == BROKEN_VERDICT for finding in report["findings"]):
+        return AuditShortfall("broken-guarantee", "its audit found a broken guarantee")
+    return _audit_weakness(party_file, report, attacks_on(party_file, report), required.limit)
+
+
+def _audit_weakness(
+    party_file: PartyFile, report: dict[str, Any], attacks: list[dict[str, Any]], limit: float
+) -> AuditShortfall | None:
+    if not attacks:
+        return AuditShortfall("no-attack", "its audit has no attack on this party")
+    settings = report.get("settings")
+    if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
+        return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
+    if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
+        message = "its audit has no attack on features (its page gives the reason)"
+        return AuditShortfall("no-feature-attack", message)
+    above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
+    message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"
+    return AuditShortfall("above-limit", message) if above else None
+
+
+def _read_audit(path: Path) -> dict[str, Any] | None:
+    """Read a report; an invalid one counts as missing, because the audit can be run again."""
+    try:
+        report = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(report, dict) or report.get("format") != AUDIT_FORMAT or not isinstance(report.get("hash"), str):
+        return None
+    tables, findings = report.get("tables"), report.get("findings")
+    if not isinstance(tables, list) or not isinstance(findings, list) or not findings:
+        return None
+    valid = all(
+        isinstance(finding, dict)
+        and all(isinstance(finding.get(name), str) for name in ("about", "adversary", "victim", "verdict"))
+        and isinstance(finding.get("leak"), int | float)
+        for finding in findings
+    )
+    return report if valid else None

@@ -1,0 +1,23 @@
+"""Attacks on one's own linkage and training before anything is shared, compared with what the job claims.
+
+Importing this package registers the command ``fedsim audit``, the calculations of ``fedsim privacy`` and what
+``fedsim approve`` measures.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedsim._lazy import lazy_exports
+from fedsim.registry import APPROVAL_NOTES, COMMANDS
+
+if TYPE_CHECKING:
+    from fedsim_audit.audit_report import AuditReport, AuditSettings
+    from fedsim_audit.audit_run import audit_job
+
+__all__ = ["AuditReport", "AuditSettings", "audit_job"]
+
+__getattr__ = lazy_exports(__name__, {"audit_report": ["AuditReport", "AuditSettings"], "audit_run": ["audit_job"]})
+
+COMMANDS.register("audit", "fedsim_audit.cli.audit_commands:audit")
+for _name in ("tau", "sigma", "epsilon", "table"):
+    COMMANDS.register(f"privacy {_name}", f"fedsim_audit.cli.audit_commands:{_name}")
+APPROVAL_NOTES.register("embeddings", "fedsim_audit.split_attacks:describe_embeddings")
