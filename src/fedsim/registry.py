@@ -237,6 +237,16 @@ ENCODINGS.register(
     summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
 )
 
+TOKENS = Registry("token kind")  # of direct linking
+for _name, _class, _summary in (
+    ("text", "TextTokens", "Names and titles, with typing errors, missing and reordered words."),
+    ("place", "PlaceTokens", "Latitude and longitude, by cells of several widths."),
+    ("number", "NumberTokens", "Numbers, by bins of several widths."),
+    ("date", "DateTokens", "Dates, by bins of several widths."),
+    ("code", "CodeTokens", "Values that are equal or not."),
+):
+    TOKENS.register(_name, f"fedsim.linkage.direct.token_kinds:{_class}", summary=_summary)
+
 SPLITS = Registry("split")  # functions from the records to split and a generator to a Split
 for _name, _function, _details, _summary in (
     ("random", "draw_random", {"compared_with": "group"}, "Records one by one, as in the paper."),

@@ -1,0 +1,510 @@
+"""Kinds of tokens: how the cells of an identifier become hashes that similar cells have in common.
+
+Both parties turn their own records into tokens; what a record shares with a row is their similarity. A kind is public
+and fixed: it holds no secret, nothing in it depends on either table, and integers alone decide, so that every machine
+computes the same tokens. In the margins, T is the number of tokens and S that of tokens that records share with rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.words import LEGAL_FORMS, WordRules
+from fedsim.privacy.geodesy import EARTH_RADIUS, great_circle_metres
+from fedsim.types import AnyArray, Bits, Flags, Floats, Integers, Words
+from fedsim.validation import convert_scalars, validate_integer, validate_number
+
+METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS
+MIN_COSINE = 0.01  # bands at the poles
+MAX_CELL = 2.0**40
+ALONE = 0  # the share of a token that opens a row by itself
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokens of many records, in order of the records.
+
+    ``record`` (T,) is the row of each token, ``token`` (T,) its hash, ``part`` (T,) the part of the kind that it
+    belongs to. Tokens of a record with the same ``share`` (T,) count once towards opening it; one that is
+    :data:`ALONE` is enough. ``hint`` (T,) is the finest cell of the record, which whoever reaches it sees, or 0.
+    """
+
+    record: Integers
+    token: Words
+    part: Bits
+    share: AnyArray
+    hint: Integers
+
+    def take(self, chosen: Flags | Integers) -> Tokens:
+        """Return some of the tokens."""
+        record, token, part = self.record[chosen], self.token[chosen], self.part[chosen]
+        return Tokens(record, token, part, self.share[chosen], self.hint[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTokens:
+    """What the tokens of records have in common with a table of ``rows`` rows.
+
+    ``pair`` (S,) numbers pairs of record and row from 0, ``part`` (S,) is the token's part, ``length`` (S,) the number
+    of rows in its list. ``record`` and ``hint`` have one value per pair, ``own`` are all tokens of the records, and
+    ``columns`` their cells.
+    """
+
+    pair: Integers
+    part: Bits
+    length: Integers
+    record: Integers
+    hint: Integers
+    own: Tokens
+    columns: Sequence[IdentifierColumn]
+    rows: int
+
+
+class TokenKind(Protocol):
+    """One kind of identifier, which reads ``COLUMNS`` columns of cells of type ``CELLS``."""
+
+    KIND: ClassVar[str]
+    CELLS: ClassVar[str]
+    COLUMNS: ClassVar[int]
+
+    def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return the tokens under which rows are listed."""
+        ...
+
+    def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return the tokens by which records look for rows."""
+        ...
+
+    def listed(self, tokens: Tokens, length: Integers) -> Flags:
+        """Return which tokens of rows are listed, given the lengths of their lists, (T,)."""
+        ...
+
+    def similarity(self, shared: SharedTokens) -> Floats:
+        """Return the similarity of every pair, between 0 and 1."""
+        ...
+
+
+def mix(*parts: AnyArray | int) -> Words:
+    """Return 64-bit hashes of arrays of integers, element by element (finaliser of splitmix64).
+
+    >>> bool(mix(1, 2) == mix(2, 1))
+    False
+    """
+    state = np.zeros((), np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            state = (state ^ np.asarray(part).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            state = state ^ (state >> np.uint64(31))
+    return state
+
+
+def hash_texts(texts: Iterable[str]) -> Words:
+    """Return 64-bit hashes of texts.
+
+    Nothing rests on their resistance to collisions: a collision is one false common token, a deviating party may send
+    any token anyway, and among 100 million tokens the chance that any two are equal is 0.03 %.
+    """
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, Bits, AnyArray]]) -> Tokens:
+    """Return the tokens of all texts; equal texts are worked on once."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    found = [tokens_of(text) for text in numbers]
+    which = np.array([numbers[text] for text in texts], np.int64)
+    lengths = np.array([len(token) for token, _, _ in found], np.int64)
+    counts, starts = lengths[which], (np.cumsum(lengths) - lengths)[which]
+    place = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    token, part, share = (np.concatenate(arrays)[place] for arrays in zip(*found, strict=True))
+    return Tokens(np.repeat(np.arange(len(texts)), counts), token, part, share, np.zeros(len(place), np.int64))
+
+
+# Text
+
+SAMPLED, JOINED, DELETED, WHOLE = range(4)  # the parts of a text's tokens
+SAMPLES_PER_VOTE = 20  # a word or a whole name counts as many samples as one in this many
+WHOLE_CAP = 50
+MIN_DELETION, DELETION_WORDS = 5, 2  # letters of a word in which a typing error is looked for; words per text
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """Names and titles: what similar texts with typing errors, missing and reordered words have in common.
+
+    A text has tokens of four parts: pairs of consistent samples (min-hashes) of its words and their 3-grams; its words,
+    and neighbouring words written as one; its two longest words, also with any one letter left out; and the whole
+    text, its words sorted. All legal forms are shortened first. Tokens of one word are one share of a row's key, so a
+    single common word opens nothing; the whole text opens the row by itself.
+
+    Parameters
+    ----------
+    samples
+        Pairs of samples; more find more and cost more.
+    words
+        At most this many words and joined words.
+    deletions
+        At most this many words with a letter left out.
+    cap
+        Tokens of more rows than this are left out of the table (of more than 50, for the whole text).
+
+    Examples
+    --------
+    >>> kind = TextTokens()
+    >>> names = [IdentifierColumn(["Belgor Marine Ltd", "Marine Belgor Limited"], "name")]
+    >>> found = kind.row_tokens(names)
+    >>> bool(found.token[found.part == WHOLE][0] == found.token[found.part == WHOLE][1])
+    True
+    """
+
+    KIND: ClassVar[str] = "text"
+    CELLS: ClassVar[str] = "text"
+    COLUMNS: ClassVar[int] = 1
+
+    samples: int = 80
+    words: int = 24
+    deletions: int = 23
+    cap: int = 5
+
+    def __post_init__(self) -> None:
+        convert_scalars(self)
+        for name in ("samples", "words", "deletions", "cap"):
+            validate_integer(getattr(self, name), name, least=1, most=1000)
+
+    def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return the tokens of every text."""
+        return _tokens_of_texts(columns[0].texts(), self._tokens_of)
+
+    query_tokens = row_tokens
+
+    def listed(self, tokens: Tokens, length: Integers) -> Flags:
+        """Leave out tokens of many rows."""
+        return np.asarray(length <= np.where(tokens.part == WHOLE, WHOLE_CAP, self.cap))
+
+    def similarity(self, shared: SharedTokens) -> Floats:
+        """Return the share of the record's tokens that the row has, each weighted by its rarity.
+
+        A text shares all its deletions or none with another, so what is shared of them is one vote: their mean.
+        """
+        vote, pairs = self.samples / SAMPLES_PER_VOTE, len(shared.record)
+        rarity = np.log((1 + shared.rows) / shared.length)
+        deleted = shared.part == DELETED
+        weight = np.where(shared.part == SAMPLED, 1.0, vote)
+        score = np.bincount(shared.pair[~deleted], (weight * rarity)[~deleted], pairs).astype(np.float64)
+        total, count = (np.bincount(shared.pair[deleted], of, pairs) for of in (rarity[deleted], None))
+        score = score + vote * total / np.maximum(count, 1)
+        own = shared.own
+        most = np.bincount(own.record, np.where(own.part == SAMPLED, 1.0, np.where(own.part == DELETED, 0.0, vote)))
+        most[own.record[own.part == DELETED]] += vote  # once: an assignment, not a sum
+        return np.asarray(score / (most[shared.record] * np.log(1 + shared.rows)))
+
+    def _tokens_of(self, text: str) -> tuple[Words, Bits, AnyArray]:
+        sequence = _RULES.split(text)
+        words = list(dict.fromkeys(sequence))
+        if not words:
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
+        place = {word: number for number, word in enumerate(words)}
+        shares: dict[tuple[int, ...], int] = {}
+
+        def share(*of: int) -> int:
+            """Return the number of the share that tokens of one word, or of a pair of words, have in common."""
+            return shares.setdefault(tuple(sorted(set(of))), len(shares) + 1)
+
+        joined = {left + right: share(place[left], place[right]) for left, right in pairwise(sequence)}
+        joined |= {word: share(place[word]) for word in words}
+        deleted: dict[str, int] = {}
+        longest = sorted((word for word in words if len(word) >= MIN_DELETION and word.isalpha()), key=_by_length)
+        for word in longest[:DELETION_WORDS]:
+            deleted |= {word[:at] + word[at + 1 :]: share(place[word]) for at in range(len(word))}
+            deleted[word] = share(place[word])
+        joined, deleted = (
+            dict(list(of.items())[:most]) for of, most in ((joined, self.words), (deleted, self.deletions))
+        )
+        sampled, own = self._samples(words)
+        parts = (
+            sampled,
+            mix(JOINED, hash_texts(joined)),
+            mix(DELETED, hash_texts(deleted)),
+            mix(WHOLE, hash_texts([" ".join(sorted(sequence))])),
+        )
+        numbers = [*(share(*pair) for pair in own.tolist()), *joined.values(), *deleted.values(), ALONE]
+        alone = len(shares) < 2  # a text of one word opens with one token
+        part = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(tokens) for tokens in parts])
+        return np.concatenate(parts), part, np.array(numbers, np.int64) * (not alone)
+
+    def _samples(self, words: list[str]) -> tuple[Words, Integers]:
+        """Return the tokens of sampled pairs, and the two words from which each was sampled."""
+        grams = {f" {word} "[at : at + 3]: number for number, word in enumerate(words) for at in range(len(word))}
+        grams |= {f"word {word}": number for number, word in enumerate(words)}
+        features, word = hash_texts(grams), np.array(list(grams.values()))
+        chosen = mix(features[:, np.newaxis], np.arange(2 * self.samples)).argmin(axis=0).reshape(-1, 2)
+        return mix(SAMPLED, np.arange(self.samples), *features[chosen].T), word[chosen]
+
+
+_RULES = WordRules(legal_forms=tuple(LEGAL_FORMS))
+
+
+def _by_length(word: str) -> tuple[int, str]:
+    return -len(word), word
+
+
+@dataclass(frozen=True)
+class CodeTokens:
+    """Codes and other values that are equal or not; a row opens with this one token.
+
+    Parameters
+    ----------
+    cap
+        Values of more rows than this are left out of the table.
+
+    Examples
+    --------
+    >>> CodeTokens().row_tokens([IdentifierColumn(["DE1", "DE1"], "code")]).record.tolist()
+    [0, 1]
+    """
+
+    KIND: ClassVar[str] = "code"
+    CELLS: ClassVar[str] = "key"
+    COLUMNS: ClassVar[int] = 1
+
+    cap: int = 50
+
+    def __post_init__(self) -> None:
+        convert_scalars(self)
+        validate_integer(self.cap, "cap", least=1)
+
+    def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return one token per value."""
+        token = hash_texts(columns[0].labels())
+        zeros = np.zeros(len(token), np.int64)
+        return Tokens(np.arange(len(token)), token, zeros.astype(np.uint8), zeros + ALONE, zeros)
+
+    query_tokens = row_tokens
+
+    def listed(self, tokens: Tokens, length: Integers) -> Flags:
+        """Leave out values of many rows."""
+        return np.asarray(length <= self.cap)
+
+    def similarity(self, shared: SharedTokens) -> Floats:
+        """Return 1: the values are equal."""
+        return np.ones(len(shared.record))
+
+
+# Numbers, dates and places: cells of grids, each twice as wide as the one before
+
+
+def _near_cells(position: Floats, width: float, reach: int) -> Integers:
+    """Return the numbers of the nearest cells of an axis, (n, 2 * reach): ``reach`` on either side."""
+    nearest_edge = np.floor(position / width + 0.5).astype(np.int64)
+    return np.asarray(nearest_edge[:, np.newaxis] + np.arange(-reach, reach))
+
+
+def _grid_tokens(cells: Sequence[tuple[Integers, ...]], hint: Integers) -> Tokens:
+    """Return a token for every cell of every level; each axis of a level has the shape (n, cells)."""
+    n = len(hint)
+    token = np.concatenate([mix(level, *axes) for level, axes in enumerate(cells)], axis=1)
+    part = np.concatenate([np.full(axes[0].shape, level, np.uint8) for level, axes in enumerate(cells)], axis=1)
+    record = np.repeat(np.arange(n), token.shape[1])
+    share = np.full(len(record), ALONE, np.int64)
+    return Tokens(record, token.ravel(), part.ravel(), share, np.repeat(hint, token.shape[1]))
+
+
+def _leaves(tokens: Tokens, length: Integers, cap: int) -> Flags:
+    """Return which token of each row is that of its widest cell within the cap: a leaf of an adaptive grid."""
+    level = np.where(length <= cap, tokens.part.astype(np.int64), -1)
+    widest = np.full(int(tokens.record.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(widest, tokens.record, level)
+    return np.asarray((level >= 0) & (level == widest[tokens.record]))
+
+
+def _validate_grid(width: object, levels: int, cap: int, reach: int, scale: object) -> None:
+    validate_number(width, "width", above=0)
+    validate_integer(levels, "levels", least=1, most=32)
+    validate_integer(cap, "cap", least=1)
+    validate_integer(reach, "reach", least=1, most=8)
+    validate_number(scale, "scale", above=0)
+
+
+@dataclass(frozen=True)
+class NumberTokens:
+    """Numbers by bins of several widths.
+
+    A row is listed once, under its widest bin of at most ``cap`` rows. It shows its narrowest bin to whoever reaches
+    it, and its distance is that of the record's number from the middle of this bin.
+
+    Parameters
+    ----------
+    width
+        Of the narrowest bin: no number is shown more precisely.
+    levels
+        How many widths there are.
+    cap
+        A bin of more rows is left to narrower bins; a row whose narrowest bin has more is not listed.
+    reach
+        Records look into this many bins on either side, at every width.
+    scale
+        The distance at which numbers have similarity 1/2, in narrowest widths.
+
+    Examples
+    --------
+    >>> NumberTokens(width=5).row_tokens([IdentifierColumn([36.5], "age")]).hint[0]
+    np.int64(7)
+    """
+
+    KIND: ClassVar[str] = "number"
+    CELLS: ClassVar[str] = "number"
+    COLUMNS: ClassVar[int] = 1
+
+    width: float
+    levels: int = 16
+    cap: int = 64
+    reach: int = 2
+    scale: float = 8.0
+
+    def __post_init__(self) -> None:
+        convert_scalars(self)
+        _validate_grid(self.width, self.levels, self.cap, self.reach, self.scale)
+
+    def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return a token per width."""
+        finest = np.floor(self._positions(columns) / self.width).astype(np.int64)
+        return _grid_tokens([(finest[:, np.newaxis] >> level,) for level in range(self.levels)], finest)
+
+    def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return the tokens of the nearest bins of every width."""
+        at = self._positions(columns)
+        near = [(_near_cells(at, self.width * 2.0**level, self.reach),) for level in range(self.levels)]
+        return _grid_tokens(near, np.zeros(len(at), np.int64))
+
+    def listed(self, tokens: Tokens, length: Integers) -> Flags:
+        """List a row under its widest bin that is within the cap."""
+        return _leaves(tokens, length, self.cap)
+
+    def similarity(self, shared: SharedTokens) -> Floats:
+        """Return scale / (scale + distance)."""
+        middle = (shared.hint + 0.5) * self.width
+        distance = np.abs(self._positions(shared.columns)[shared.record] - middle) / self.width
+        return np.asarray(self.scale / (self.scale + distance))
+
+    def _positions(self, columns: Sequence[IdentifierColumn]) -> Floats:
+        numbers: Floats = columns[0].days() if self.CELLS == "date" else columns[0].numbers()
+        columns[0].refuse(
+            np.abs(numbers) > self.width * MAX_CELL, "is too large for bins of this width", "outside-range"
+        )
+        return numbers
+
+
+@dataclass(frozen=True)
+class DateTokens(NumberTokens):
+    """Dates by bins of several widths in days; see :class:`NumberTokens`.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> DateTokens().row_tokens([IdentifierColumn([date(1970, 1, 3)], "born")]).hint[0]
+    np.int64(2)
+    """
+
+    KIND: ClassVar[str] = "date"
+    CELLS: ClassVar[str] = "date"
+
+    width: float = 1.0
+
+
+@dataclass(frozen=True)
+class PlaceTokens:
+    """Places by cells of several widths, from latitude and longitude in degrees; see :class:`NumberTokens`.
+
+    The widest cells divide the globe into bands of latitude; within a band, cells are squares. Cells on both sides of
+    the 180th meridian are not neighbours.
+
+    Parameters
+    ----------
+    metres
+        Width of the finest cell: no place is shown more precisely.
+    levels, cap, reach
+        As for :class:`NumberTokens`.
+    scale
+        The distance at which places have similarity 1/2, in widths of the finest cell.
+
+    Examples
+    --------
+    >>> here = [IdentifierColumn([1.3], "latitude"), IdentifierColumn([103.8], "longitude")]
+    >>> kind = PlaceTokens(metres=100, levels=4)
+    >>> len(kind.row_tokens(here).token), len(kind.query_tokens(here).token)
+    (4, 64)
+    """
+
+    KIND: ClassVar[str] = "place"
+    CELLS: ClassVar[str] = "number"
+    COLUMNS: ClassVar[int] = 2
+
+    metres: float = 100.0
+    levels: int = 10
+    cap: int = 64
+    reach: int = 2
+    scale: float = 8.0
+
+    def __post_init__(self) -> None:
+        convert_scalars(self)
+        _validate_grid(self.metres, self.levels, self.cap, self.reach, self.scale)
+        validate_number(self.metres, "metres", least=0.1)
+
+    def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return a token per width."""
+        places = _places(columns)
+        north = np.floor(places[:, 0] * METRES_PER_DEGREE / self.metres).astype(np.int64)
+        east = np.floor(self._east(places[:, 1], north, 0) / self.metres).astype(np.int64)
+        cells = [(north[:, np.newaxis] >> level, east[:, np.newaxis] >> level) for level in range(self.levels)]
+        return _grid_tokens(cells, (north << 32) | (east & 0xFFFFFFFF))
+
+    def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
+        """Return the tokens of the nearest cells of every width."""
+        places, cells = _places(columns), []
+        for level in range(self.levels):
+            width = self.metres * 2.0**level
+            north = _near_cells(places[:, 0] * METRES_PER_DEGREE, width, self.reach)  # (n, 2 reach)
+            side = north.shape[1]
+            north = np.repeat(north, side, axis=1)  # every band has columns of its own
+            east = self._east(places[:, 1, np.newaxis], north, level)  # (n, side ** 2)
+            offsets = np.tile(np.arange(-self.reach, self.reach), side)
+            cells.append((north, np.floor(east / width + 0.5).astype(np.int64) + offsets))
+        return _grid_tokens(cells, np.zeros(len(places), np.int64))
+
+    def listed(self, tokens: Tokens, length: Integers) -> Flags:
+        """List a row under its widest cell that is within the cap."""
+        return _leaves(tokens, length, self.cap)
+
+    def similarity(self, shared: SharedTokens) -> Floats:
+        """Return scale / (scale + distance) for the distance of the record from the middle of the row's finest cell."""
+        north, east = shared.hint >> 32, shared.hint.astype(np.int32).astype(np.int64)
+        latitude = (north + 0.5) * self.metres / METRES_PER_DEGREE
+        longitude = (east + 0.5) * self.metres / self._east(np.ones(len(north)), north, 0)
+        middle = np.column_stack([np.clip(latitude, -90.0, 90.0), np.clip(longitude, -180.0, 180.0)])
+        distance = great_circle_metres(_places(shared.columns)[shared.record], middle) / self.metres
+        return np.asarray(self.scale / (self.scale + distance))
+
+    def _east(self, longitude: Floats, north: Integers, level: int) -> Floats:
+        """Return metres east of the prime meridian, measured along the middle of the cell's band."""
+        band = north >> (self.levels - 1 - level)
+        middle = (band + 0.5) * self.metres * 2.0 ** (self.levels - 1) / METRES_PER_DEGREE
+        return np.asarray(longitude * METRES_PER_DEGREE * np.maximum(np.cos(np.radians(middle)), MIN_COSINE))
+
+
+def _places(columns: Sequence[IdentifierColumn]) -> Floats:
+    degrees = []
+    for column, limit in zip(columns, (90, 180), strict=True):
+        values = column.numbers()
+        rule = f"is outside -{limit} to {limit} degrees; correct it, or swap latitude and longitude"
+        column.refuse(np.abs(values) > limit, rule, "outside-range")
+        degrees.append(values)
+    return np.column_stack(degrees)
