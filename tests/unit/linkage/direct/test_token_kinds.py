@@ -17,9 +17,7 @@ from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.registry import TOKENS
 
 MASK = 2**64 - 1
-WORDS = st.sampled_from(
-    ["marine", "belgor", "gor", "bel", "and", "ltd", "limited", "x1", "ångström", "日本", "gmbh"]
-)
+WORDS = st.sampled_from(["marine", "belgor", "gor", "bel", "and", "ltd", "limited", "x1", "ångström", "日本", "gmbh"])
 TEXTS = st.lists(WORDS, max_size=5).map(" ".join)
 
 
