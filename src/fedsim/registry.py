@@ -275,9 +275,6 @@ for _name, _dtype, _value_bytes, _row_bytes, _summary in (
 
 ENGINES = Registry("engine")  # where a linkage search runs
 ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
-ENGINES.register(
-    "ray", "fedsim.linkage.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
-)
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (
@@ -292,7 +289,7 @@ REGISTRIES = {registry.kind: registry for registry in list(globals().values()) i
 
 # Of packages beside the core; a job names none of these. The name of a command may follow that of its group.
 COMMANDS = Registry("command")  # functions, or Typer groups of commands, hidden unless they have a ``section``
-APPROVAL_NOTES = Registry("approval note")  # functions from a job and a party file to what its owner reads, or None
+SERVICES = Registry("service")  # functions that the core calls, such as the client of a key server
 
 
 def setting_type(setting: Field[Any]) -> str:

@@ -7,7 +7,7 @@ Importing this package registers the command ``fedsim audit``, the calculations 
 from typing import TYPE_CHECKING
 
 from fedsim._lazy import lazy_exports
-from fedsim.registry import APPROVAL_NOTES, COMMANDS
+from fedsim.registry import COMMANDS, SERVICES
 
 if TYPE_CHECKING:
     from fedsim_audit.audit_report import AuditReport, AuditSettings
@@ -20,4 +20,4 @@ __getattr__ = lazy_exports(__name__, {"audit_report": ["AuditReport", "AuditSett
 COMMANDS.register("audit", "fedsim_audit.cli.audit_commands:audit")
 for _name in ("tau", "sigma", "epsilon", "table"):
     COMMANDS.register(f"privacy {_name}", f"fedsim_audit.cli.audit_commands:{_name}")
-APPROVAL_NOTES.register("embeddings", "fedsim_audit.split_attacks:describe_embeddings")
+SERVICES.register("embedding-leaks", "fedsim_audit.split_attacks:describe_embeddings")

@@ -173,10 +173,8 @@ def embedding_leaks(job: Job, table: PartyData, seed: int = 0) -> dict[str, Atta
     return found
 
 
-def describe_embeddings(job: Job, party_file: PartyFile) -> Paragraph | None:
-    """Say what every embedding of a secondary gives away, measured on its own rows; None if the job sends none."""
-    if not job.sends_embedding or party_file.role is not Role.SECONDARY:
-        return None
+def describe_embeddings(job: Job, party_file: PartyFile) -> Paragraph:
+    """Say what every embedding gives away, measured on the party's own rows."""
     chosen, sentences = job.protection.embedding_name, []
     leaks = embedding_leaks(job, PartyData.read(job, party_file))
     for name, found in leaks.items():

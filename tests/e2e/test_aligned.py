@@ -26,7 +26,6 @@ from fedsim.report.governance import data_flows
 from fedsim.report.run_data import read_run
 from fedsim.report.run_report import write_report
 from fedsim.runs.record import read_run_record, read_test_predictions
-from fedsim.runtime.onnx_export import PrimaryNetwork
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
@@ -43,6 +42,7 @@ from fedsim_lab.faults.local_job import (
     moved,
     small_tables,
 )
+from fedsim_ops.onnx_export import PrimaryNetwork
 from job_fixtures import staying
 from session_fixtures import PATIENCE
 

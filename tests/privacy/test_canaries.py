@@ -20,8 +20,8 @@ from fedsim.errors import FedSimError
 from fedsim.protocol.messages import KINDS, Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
-from fedsim.runtime.telemetry import JsonLogFormatter
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job, free_ports
+from fedsim_ops.telemetry import JsonLogFormatter
 from privacy.canaries import Canaries
 from telemetry_fixtures import running_collector, scrape
 

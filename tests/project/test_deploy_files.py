@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from fedsim.runtime.telemetry import METRICS
 from fedsim.version import VERSION
+from fedsim_ops.telemetry import METRICS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

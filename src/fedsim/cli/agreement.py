@@ -38,7 +38,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol import certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import RENEWAL_DAYS
-from fedsim.registry import APPROVAL_NOTES
+from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
 from fedsim.runs.budget import PrimaryBudget
@@ -365,8 +365,8 @@ def _show_disclosure(
     leaves = (*disclosed, promises)
     if party_file.role is Role.SECONDARY:
         leaves = (*leaves, _describe_spending(job, party_file))
-    measured = [APPROVAL_NOTES[name](job, party_file) for name in APPROVAL_NOTES]
-    leaves = (*leaves, *filter(None, measured))
+        if job.sends_embedding:
+            leaves = (*leaves, SERVICES["embedding-leaks"](job, party_file))
     if party_file.role is not Role.COORDINATOR:
         leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):

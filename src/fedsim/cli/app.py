@@ -13,7 +13,7 @@ from fedsim.registry import COMMANDS
 SECTIONS = {
     "First steps": (table.demo, table.profile, table.init, table.explain),
     "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
-    "Run a job": (job.train, job.party, job.relay),
+    "Run a job": (job.train, job.party, "relay"),
     "Use the results": (job.runs, job.report, job.predict, job.serve),
     "Link tables without training": (table.link, table.encode),
 }

@@ -1,17 +1,14 @@
-"""Run one party, all of them, or a relay as this process (``fedsim party``, ``train`` and ``relay``)."""
+"""Run one party or all of them as this process (``fedsim party`` and ``train``)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
-import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +21,13 @@ from fedsim.config import read_job, read_party_file
 from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
-from fedsim.protocol.tls import RENEWAL_DAYS
+from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.record import RECORD_FILE, UNLABELLED_FILE
 from fedsim.runs.run_folder import LEDGER_FILE, publish_progress, run_path
 from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
 if TYPE_CHECKING:
-    from fedsim.protocol.relay import Relay
     from fedsim.runtime.primary import TrainingOutcome
     from fedsim.training import Hook
 
@@ -95,49 +91,6 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     if mode.json:
         ledger = [asdict(entry) for entry in done.ledger]
         print_json(_result(done.outcome, folder, page) | {"seconds": seconds, "ledger": ledger})
-
-
-def run_relay(
-    authorities: list[Path],
-    certificate: Path,
-    key: Path | None,
-    revoked: list[Path],
-    address: str,
-    mode: OutputMode,
-    *,
-    metrics: str | None = None,
-) -> None:
-    """Run a relay as this process, until it is stopped; ``metrics`` is where Prometheus reads its figures."""
-    from fedsim.protocol.relay import open_listener, read_relay
-
-    relay = read_relay(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
-    set_up_logging("relay", mode)
-    if (days := relay.credentials.days_left(datetime.now(UTC))) < RENEWAL_DAYS:
-        _logger.warning("the certificate of the relay expires in %d days", days)
-    with ExitStack() as stack:
-        listener = stack.enter_context(open_listener(address))
-        if metrics is not None:
-            from fedsim.runtime.telemetry import MetricSample, serve_metrics
-
-            def samples() -> list[MetricSample]:
-                return [MetricSample(f"fedsim_relay_{name}", value) for name, value in relay.figures().items()]
-
-            stack.enter_context(serve_metrics(metrics, samples))
-        place = f"{address.rpartition(':')[0]}:{listener.getsockname()[1]}"
-        text = (
-            f"Relaying at {place}. Addresses in a job: relay://HOST:{listener.getsockname()[1]}. Press Ctrl-C to stop."
-        )
-        mode.show({"address": place}, lambda: typer.echo(text))
-        with suppress(KeyboardInterrupt):  # the usual way to stop a service
-            asyncio.run(_serve_relay(relay, listener))
-
-
-async def _serve_relay(relay: Relay, listener: socket.socket) -> None:
-    serving = asyncio.ensure_future(relay.serve(listener))
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    with suppress(asyncio.CancelledError):
-        await serving
 
 
 def _run_role(
@@ -269,9 +222,7 @@ def set_up_logging(
     handler.addFilter(name_party)
     handler.setFormatter(_LineFormatter("%(asctime)s %(party)s: %(message)s", "%H:%M:%S"))
     if logs == "json":
-        from fedsim.runtime.telemetry import JsonLogFormatter
-
-        handler.setFormatter(JsonLogFormatter(job))
+        handler.setFormatter(SERVICES["json-log"](job))
     handler.setLevel(logging.CRITICAL if mode.quiet else logging.DEBUG)  # telemetry has handlers of its own
     logger = logging.getLogger("fedsim")
     logger.handlers = [handler]

@@ -32,6 +32,7 @@ from fedsim.errors import FileError, InputError, SettingError, replace_unprintab
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
+from fedsim.registry import SERVICES
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
@@ -131,18 +132,8 @@ def run_report(
     lines = [f"Wrote {page}, with {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it"]
     value: dict[str, Any] = {}
     if onnx is not None or register is not None:
-        from fedsim.runtime import onnx_export
-
-        network = onnx_export.PrimaryNetwork.load(page.parent)
-        value = {"network": network.facts}
-        if network.facts["trees"] == "not included":
-            lines.append("The trees beside the network are not included")
-        if onnx is not None:
-            onnx_export.write_onnx(network, onnx)
-            lines.append(f"Wrote {onnx}: the primary's network; it expects partners {network.facts['partners']}")
-        if register is not None:
-            value["registered"] = onnx_export.register_model(network, register)
-            lines.append(f"Registered {value['registered']} as '{register}'")
+        value, exported = SERVICES["network-export"](page.parent, onnx, register)
+        lines += exported
     mode.show({"report": str(page), "card": card, **value}, lambda: print_lines(lines))
 
 

@@ -10,12 +10,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from fedsim.protocol.transport import Listener, Transport
 from fedsim.runs import inputs, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.version import VERSION
-
-if TYPE_CHECKING:
-    from fedsim.runtime.telemetry import PartyTelemetry
 
 log = logging.getLogger("fedsim.parties")
 
@@ -111,6 +108,22 @@ def _follow(party_file: PartyFile, own: Credentials, stop: threading.Event) -> N
             _warn_expiry(party_file, own.current())
 
 
+class PartyObserver(Protocol):
+    """What telemetry is told while a model is used; the records of progress go to a ``ProgressObserver``."""
+
+    def predicted(self, n_records: int, model: str) -> None:
+        """Records were predicted by a model."""
+        ...
+
+    def request(self, path: str) -> AbstractContextManager[Any]:
+        """Follow one HTTP request, whose ``status`` and ``code`` the service sets."""
+        ...
+
+    def watch_drift(self, bins: Mapping[str, Any]) -> Any:
+        """Return what counts the inputs of records, given the bins of the training records."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class PartyContext:
     """A running party: what it works on, and its connections."""
@@ -125,7 +138,7 @@ class PartyContext:
     acceptors: list[SessionAcceptor] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     progress: run_folder.PartyProgress = field(default_factory=run_folder.PartyProgress)
-    telemetry: PartyTelemetry | None = None  # only if the party file asks for it
+    telemetry: PartyObserver | None = None  # only if the party file asks for it
 
     def peer(self, role: Role) -> Party:
         """Return the coordinator or the primary of the job."""
@@ -216,8 +229,7 @@ def open_party_context(
             stack.enter_context(run_folder.lock_run_folder(job, party_file))
             stack.enter_context(run_folder.persist_ledger(context.folder, state.ledger))
             if party_file.telemetry != TelemetrySettings():
-                from fedsim.runtime.telemetry import observe_party  # noqa: PLC0415 - nothing of it without the section
-
+                observe_party = registry.SERVICES["telemetry"]  # nothing of it is imported without the section
                 context = replace(context, telemetry=stack.enter_context(observe_party(context)))
             names = [f"{name} {version}" for name, version in versions.items()]
             audit.append("started", {"job": job.hash, "versions": names})

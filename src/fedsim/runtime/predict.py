@@ -33,7 +33,6 @@ from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import partner_rows
-from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
@@ -137,7 +136,7 @@ class Predictor:
         self._drift = None
         bins = self._trained.facts.get("drift")  # models of earlier releases have none
         if context.telemetry and bins:
-            self._drift = context.telemetry.drift = DriftMonitor.from_facts(bins)
+            self._drift = context.telemetry.watch_drift(bins)
         context.progress.enter(Phase.PREDICT.value)
         self._lock = threading.Lock()
         self._coordinator_lost: float | None = time.monotonic()

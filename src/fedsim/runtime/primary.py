@@ -32,12 +32,11 @@ from fedsim.protocol import transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
-from fedsim.registry import METHODS
+from fedsim.registry import METHODS, SERVICES
 from fedsim.runs import earlier_run, record
 from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
 from fedsim.runtime import partner_rows
-from fedsim.runtime.drift import drift_facts
 from fedsim.runtime.partner_rows import RemoteRows, fetch_stored_rows
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore, load_earlier_model
@@ -386,7 +385,8 @@ def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, Links]) -> dic
     rows = some_training_rows(prepared.split)
     features = as_features(prepared.data.features).take(rows)
     best = {name: mean_similarity(links.similarity[rows, :1])[:, 0] for name, links in lists.items()}
-    return drift_facts(features.numbers, features.codes, features.cardinalities, best)
+    bins: dict[str, Any] = SERVICES["training-bins"](features.numbers, features.codes, features.cardinalities, best)
+    return bins
 
 
 def some_training_rows(split: Split) -> Integers:

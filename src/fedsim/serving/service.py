@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedsim.errors import AwayError, FedSimError, InputError, PeerError, replace_unprintable
 from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
+from fedsim.runtime.party_context import PartyObserver
 from fedsim.runtime.predict import Predictions, Predictor
-from fedsim.runtime.telemetry import PartyTelemetry
 from fedsim.types import Explanation
 from fedsim.version import VERSION
 
@@ -182,7 +182,7 @@ class RequestGate:
         hosts: frozenset[str],
         guard: ConnectionGuard | None,
         most_keys: int,
-        telemetry: PartyTelemetry | None = None,
+        telemetry: PartyObserver | None = None,
     ) -> None:
         self._app, self._secret, self._hosts, self._guard = app, f"Bearer {token}".encode(), hosts, guard
         self._most_keys, self._telemetry = most_keys, telemetry

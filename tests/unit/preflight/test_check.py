@@ -27,10 +27,10 @@ from fedsim.preflight.table import PartyInJob
 from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.relay import read_relay
 from fedsim.protocol.tls import read_credentials
 from fedsim.registry import ENCODINGS, PRESETS
 from fedsim.runs.run_folder import lock_run_folder
+from fedsim_ops.relay import read_relay
 from job_fixtures import PARTIES, approve_now, change, fill
 from relay_fixtures import HUB, relay_in_thread
 

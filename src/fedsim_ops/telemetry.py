@@ -29,8 +29,8 @@ from fedsim.errors import FedSimError, SettingError, replace_unprintable
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol.messages import Phase, Role
 from fedsim.protocol.tls import is_loopback, split_address
-from fedsim.runtime.drift import MIN_RECORDS, DriftMonitor
 from fedsim.version import VERSION
+from fedsim_ops.drift import MIN_RECORDS, DriftMonitor
 
 if TYPE_CHECKING:
     from fedsim.runtime.party_context import PartyContext
@@ -292,6 +292,11 @@ class PartyTelemetry:
             figures |= {f"validation_{name}": value for name, value in epoch["validation"].items()}
             total = self.context.progress.training["epochs"]
             log.info("epoch %d of %d", epoch["number"], total, extra={"fields": figures})
+
+    def watch_drift(self, bins: Mapping[str, Any]) -> DriftMonitor:
+        """Compare the records that are predicted with those of training, and return what counts them."""
+        self.drift = DriftMonitor.from_facts(bins)
+        return self.drift
 
     def predicted(self, n_records: int, model: str) -> None:
         """Records were predicted by a model."""

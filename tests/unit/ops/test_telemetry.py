@@ -14,9 +14,9 @@ import pytest
 
 from fedsim.errors import InputError, SettingError
 from fedsim.protocol.messages import Role
-from fedsim.runtime import telemetry
-from fedsim.runtime.drift import BLOCKS, MIN_RECORDS, DriftMonitor, drift_facts, stability_index
-from fedsim.runtime.telemetry import (
+from fedsim_ops import telemetry
+from fedsim_ops.drift import BLOCKS, MIN_RECORDS, DriftMonitor, drift_facts, stability_index
+from fedsim_ops.telemetry import (
     MAX_LABELS,
     METRICS,
     JsonLogFormatter,
@@ -124,7 +124,7 @@ def test_failures_of_the_library_are_reported_once(caplog):
 def test_a_party_without_the_section_imports_nothing_of_it():
     script = (
         "import sys, fedsim.cli.party, fedsim.cli.results, fedsim.runtime.coordinator\n"
-        "print(*{'prometheus_client', 'opentelemetry', 'fedsim.runtime.telemetry'} & set(sys.modules))"
+        "print(*{'prometheus_client', 'opentelemetry', 'fedsim_ops.telemetry'} & set(sys.modules))"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert loaded.stdout == "\n"

@@ -227,3 +227,19 @@ def _defaults_in_environment(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in new:
             del os.environ[name]
+
+
+def export_network(folder: Path, onnx: Path | None, name: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Write the network of a run as an ONNX file, or register it under a name; return facts and lines about it."""
+    network = PrimaryNetwork.load(folder)
+    value: dict[str, Any] = {"network": network.facts}
+    lines = []
+    if network.facts["trees"] == "not included":
+        lines.append("The trees beside the network are not included")
+    if onnx is not None:
+        write_onnx(network, onnx)
+        lines.append(f"Wrote {onnx}: the primary's network; it expects partners {network.facts['partners']}")
+    if name is not None:
+        value["registered"] = register_model(network, name)
+        lines.append(f"Registered {value['registered']} as '{name}'")
+    return value, lines

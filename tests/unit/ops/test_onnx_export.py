@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from fedsim.cli.app import app
 from fedsim.errors import SettingError
-from fedsim.runtime.onnx_export import OUTPUTS, PrimaryNetwork, WholeNetwork, register_model
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn import Features
 from fedsim.training import PrimaryData, SecondaryData, TaskType, boosted_trees, train
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.types import Links, Split
 from fedsim_lab.faults.local_job import CITY, create_local_job
+from fedsim_ops.onnx_export import OUTPUTS, PrimaryNetwork, WholeNetwork, register_model
 
 STACKED = {
     "training": {"preset": "modern", "method": "stacked", "members": 1, "width": 8, "epochs": 1},

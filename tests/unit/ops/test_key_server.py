@@ -16,8 +16,8 @@ from fedsim.cli import ExitCode, exit_code_for
 from fedsim.data import sql_drivers
 from fedsim.errors import FedSimError, FileError, KeyServerError, SettingError
 from fedsim.linkage.encoding import Key
-from fedsim.storage import key_source
 from fedsim.storage.key_source import SecretReference
+from fedsim_ops import key_server
 
 SECRET = "5eC" + "0" * 61
 POLICY = 'path "secret/data/city" { capabilities = ["read"] }'
@@ -42,7 +42,7 @@ def _no_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ADDR", "TOKEN", "CACERT", "NAMESPACE", "ROLE_ID", "SECRET_ID", "K8S_ROLE", "AUTH_PATH"):
         for prefix in ("BAO", "VAULT"):
             monkeypatch.delenv(f"{prefix}_{name}", raising=False)
-    monkeypatch.setattr(key_source, "_TOKENS", {})
+    monkeypatch.setattr(key_server, "_TOKENS", {})
 
 
 @pytest.mark.parametrize("text", ["linkage.key", "./env:KEY", "/keys/vault", "environment"])
@@ -152,10 +152,10 @@ def test_a_role_logs_in_reads_only_what_its_policy_permits_and_logs_in_again(
     environment(VAULT_ROLE_ID=role, VAULT_SECRET_ID=secret)
     assert read("vault:secret/data/city#linkage_key") == SECRET.encode()
     assert failure("vault:secret/data/other#linkage_key").code == "key-server-denied"
-    server.ask("auth/token/revoke", {"token": next(iter(key_source._TOKENS.values()))})  # as if it had expired
+    server.ask("auth/token/revoke", {"token": next(iter(key_server._TOKENS.values()))})  # as if it had expired
     assert read("vault:secret/data/city#linkage_key") == SECRET.encode()
     environment(VAULT_SECRET_ID="another")  # noqa: S106
-    key_source._TOKENS.clear()
+    key_server._TOKENS.clear()
     assert failure("vault:secret/data/city#linkage_key").code == "key-server-login-refused"
 
 
@@ -263,7 +263,7 @@ def test_a_server_that_is_away_silent_plaintext_or_unknown_is_said(monkeypatch: 
     assert failure("vault:a#b").code == "key-server-plaintext"
     monkeypatch.setenv("VAULT_ADDR", "http://127.0.0.1:1")
     assert failure("vault:a#b").code == "key-server-away"
-    monkeypatch.setattr(key_source, "SERVER_SECONDS", 0.1)
+    monkeypatch.setattr(key_server, "SERVER_SECONDS", 0.1)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:  # accepts, and never answers
         monkeypatch.setenv("VAULT_ADDR", f"http://127.0.0.1:{silent.server_port}")
         assert failure("vault:a#b").code == "key-server-away"

@@ -1,0 +1,16 @@
+"""Operating a party: relay, metrics and traces, drift, Ray, key servers, and exports of a model.
+
+Importing this package registers the command ``fedsim relay``, the engine ``ray`` and the services that the core calls.
+"""
+
+from fedsim.registry import COMMANDS, ENGINES, SERVICES
+
+COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
+ENGINES.register(
+    "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
+)
+SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
+SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
+SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
+SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
+SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
