@@ -80,10 +80,10 @@ VERIFIABLE_VECTORS = [
 def test_the_base_mode_gives_the_vectors(text, blinded, evaluated, output):
     key = oprf.SecretKey.derive(SEED, KEY_INFO, oprf.BASE)
     inputs, blinds = [bytes.fromhex(text)], [bytes.fromhex(BLIND)]
-    sent = oprf.blind(inputs, blinds, oprf.BASE)
+    sent = oprf.blind(zip(inputs, blinds, strict=True), oprf.BASE)
     elements, _ = key.evaluate_blinded(sent, oprf.BASE)
     assert (key.scalar.hex(), sent[0].hex(), elements[0].hex()) == (BASE_KEY, blinded, evaluated)
-    assert oprf.finalise(inputs, blinds, elements)[0].hex() == output
+    assert oprf.finalise(list(zip(inputs, blinds, elements, strict=True)))[0].hex() == output
     assert key.evaluate(inputs, oprf.BASE)[0].hex() == output
 
 
@@ -92,12 +92,14 @@ def test_the_verifiable_mode_gives_the_vectors(batch, nonce, proof):
     key = oprf.SecretKey.derive(SEED, KEY_INFO)
     texts, scalars, blinded, evaluated, outputs = zip(*batch, strict=True)
     inputs, blinds = [bytes.fromhex(text) for text in texts], [bytes.fromhex(scalar) for scalar in scalars]
-    sent = oprf.blind(inputs, blinds)
+    sent = oprf.blind(zip(inputs, blinds, strict=True))
     evaluation = key.evaluate_blinded(sent, nonce=bytes.fromhex(nonce))
     assert (key.scalar.hex(), key.public.hex()) == (VERIFIABLE_KEY, PUBLIC_KEY)
     assert [element.hex() for element in sent] == list(blinded)
     assert [element.hex() for element in evaluation.elements] == list(evaluated)
     assert evaluation.proof.hex() == proof
     oprf.verify(key.public, sent, evaluation)
-    assert [value.hex() for value in oprf.finalise(inputs, blinds, evaluation.elements)] == list(outputs)
+    assert [
+        value.hex() for value in oprf.finalise(list(zip(inputs, blinds, evaluation.elements, strict=True)))
+    ] == list(outputs)
     assert [value.hex() for value in key.evaluate(inputs)] == list(outputs)

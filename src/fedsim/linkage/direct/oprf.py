@@ -158,14 +158,19 @@ class Evaluation(NamedTuple):
     proof: bytes
 
 
-def blind(inputs: Iterable[bytes], blinds: Sequence[bytes], mode: int = VERIFIABLE) -> list[bytes]:
-    """Return inputs multiplied by random scalars, as the holder of the key receives them."""
-    return [_multiply(scalar, _hash_to_group(text, mode)) for text, scalar in zip(inputs, blinds, strict=True)]
+def blind(inputs: Iterable[tuple[bytes, bytes]], mode: int = VERIFIABLE) -> list[bytes]:
+    """Return inputs, each given with its random scalar, as the holder of the key receives them."""
+    return [_multiply(scalar, _hash_to_group(text, mode)) for text, scalar in inputs]
 
 
 def random_blinds(count: int) -> list[bytes]:
     """Return fresh random scalars; one must never serve two inputs."""
     return [rbcl.crypto_core_ristretto255_scalar_random() for _ in range(count)]
+
+
+def random_elements(count: int) -> list[bytes]:
+    """Return random elements, which nobody can tell from blinded inputs."""
+    return [rbcl.crypto_core_ristretto255_random() for _ in range(count)]
 
 
 def verify(public: bytes, blinded: Sequence[bytes], evaluation: Evaluation, mode: int = VERIFIABLE) -> None:
@@ -186,12 +191,12 @@ def verify(public: bytes, blinded: Sequence[bytes], evaluation: Evaluation, mode
         raise WireError(message, code="bad-proof")
 
 
-def finalise(inputs: Sequence[bytes], blinds: Sequence[bytes], elements: Sequence[bytes]) -> list[bytes]:
-    """Return the function's values from evaluated elements, which must have been verified."""
-    inverses = _invert(blinds)
+def finalise(evaluated: Sequence[tuple[bytes, bytes, bytes]]) -> list[bytes]:
+    """Return the function's values from inputs, their scalars and verified evaluated elements."""
+    inverses = _invert([scalar for _, scalar, _ in evaluated])
     return [
         _output(text, _multiply(inverse, element))
-        for text, inverse, element in zip(inputs, inverses, elements, strict=True)
+        for inverse, (text, _, element) in zip(inverses, evaluated, strict=True)
     ]
 
 
@@ -240,7 +245,10 @@ Progress = Callable[[int], object]
 
 
 def map_batches(
-    work: Callable[[Sequence[Item]], Result], items: Sequence[Item], progress: Progress | None = None
+    work: Callable[[Sequence[Item]], Result],
+    items: Sequence[Item],
+    progress: Progress | None = None,
+    size: int = MAX_BATCH,
 ) -> list[Result]:
     """Return the result of every batch of items, in order; ``progress`` is called with the number of items done.
 
@@ -250,7 +258,7 @@ def map_batches(
     3000
     [523776, 1572352, 2402372]
     """
-    batches = [items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH)]
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
     results, done = [], 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for batch, result in zip(batches, pool.map(work, batches), strict=True):

@@ -68,11 +68,15 @@ class SharedTokens:
 
 
 class TokenKind(Protocol):
-    """One kind of identifier, which reads ``COLUMNS`` columns of cells of type ``CELLS``."""
+    """One kind of identifier, which reads ``COLUMNS`` columns of cells of type ``CELLS``.
+
+    ``RIVALS`` says whether a row that resembles many records counts less for each of them.
+    """
 
     KIND: ClassVar[str]
     CELLS: ClassVar[str]
     COLUMNS: ClassVar[int]
+    RIVALS: ClassVar[bool]
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         """Return the tokens under which rows are listed."""
@@ -169,6 +173,7 @@ class TextTokens:
     KIND: ClassVar[str] = "text"
     CELLS: ClassVar[str] = "text"
     COLUMNS: ClassVar[int] = 1
+    RIVALS: ClassVar[bool] = True
 
     samples: int = 80
     words: int = 24
@@ -275,6 +280,7 @@ class CodeTokens:
     KIND: ClassVar[str] = "code"
     CELLS: ClassVar[str] = "key"
     COLUMNS: ClassVar[int] = 1
+    RIVALS: ClassVar[bool] = False
 
     cap: int = 50
 
@@ -363,6 +369,7 @@ class NumberTokens:
     KIND: ClassVar[str] = "number"
     CELLS: ClassVar[str] = "number"
     COLUMNS: ClassVar[int] = 1
+    RIVALS: ClassVar[bool] = False
 
     width: float
     levels: int = 16
@@ -447,6 +454,7 @@ class PlaceTokens:
     KIND: ClassVar[str] = "place"
     CELLS: ClassVar[str] = "number"
     COLUMNS: ClassVar[int] = 2
+    RIVALS: ClassVar[bool] = False
 
     metres: float = 100.0
     levels: int = 10

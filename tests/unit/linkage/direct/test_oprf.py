@@ -13,19 +13,19 @@ INPUTS = [b"token %d" % number for number in range(5)]
 @pytest.fixture(name="exchange")
 def exchanged():
     key, blinds = oprf.SecretKey.generate(), oprf.random_blinds(len(INPUTS))
-    blinded = oprf.blind(INPUTS, blinds)
+    blinded = oprf.blind(zip(INPUTS, blinds, strict=True))
     return key, blinds, blinded, key.evaluate_blinded(blinded)
 
 
 def test_blinded_evaluation_gives_the_values_of_the_key(exchange):
     key, blinds, blinded, evaluation = exchange
     oprf.verify(key.public, blinded, evaluation)
-    assert oprf.finalise(INPUTS, blinds, evaluation.elements) == key.evaluate(INPUTS)
+    assert oprf.finalise(list(zip(INPUTS, blinds, evaluation.elements, strict=True))) == key.evaluate(INPUTS)
     assert key.evaluate(INPUTS) != oprf.SecretKey.generate().evaluate(INPUTS)
 
 
 def test_equal_inputs_look_different_when_blinded():
-    assert len(set(oprf.blind([b"same"] * 4, oprf.random_blinds(4)))) == 4
+    assert len(set(oprf.blind(zip([b"same"] * 4, oprf.random_blinds(4), strict=True)))) == 4
 
 
 def test_one_token_that_was_evaluated_with_another_key_is_noticed(exchange):

@@ -1,0 +1,368 @@
+"""The secondary's encrypted table: who has the value of a token opens the rows that are listed under it.
+
+A token is listed once per row, in slots 0, 1, 2, ...: every slot is an entry of its own, found by a tag and encrypted
+with a key, both derived from the token's value and the slot, so that the table shows no length of a list. An entry
+holds the row's pseudonym, its hint and a share of the row's key (Shamir, two of n: points of a line). The rows' vectors
+are encrypted with these keys. All random choices follow from the secondary's secret key and the content, so that
+building the table of the same content again gives the same file, and no key serves two contents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fedsim.errors import FileError, FingerprintError, InputError, SettingError
+from fedsim.linkage.direct import oprf
+from fedsim.linkage.direct.token_kinds import ALONE, TokenKind, Tokens
+from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.privacy.keyed_prng import secret_permutation
+from fedsim.storage.tensor_file import arrays_digest, damaged_file, load_tensors, save_tensors
+from fedsim.types import AnyArray, Bits, Floats32, Integers, Words
+from fedsim.validation import validate_integer
+
+TABLE_FORMAT = "fedsim token table 1"
+PRIME = 2**128 - 159  # the field of the shares
+KEY_BYTES, TAG_BYTES, SEAL_BYTES, SALT_BYTES = 16, 8, 16, 16
+ENTRY = np.dtype([("row", "<u4"), ("x", "<u4"), ("y", "u1", KEY_BYTES), ("hint", "<i8")])
+ENTRY_BYTES = ENTRY.itemsize + SEAL_BYTES
+VALUE_BYTES = 32  # of the value of a token that derive keys
+NO_NONCE = bytes(12)  # every key of an entry or a row encrypts once
+
+
+def round_up(count: int) -> int:
+    """Return a number that shows the size of ``count`` to four binary digits only.
+
+    >>> [round_up(count) for count in (0, 15, 1000, 1025)]
+    [0, 15, 1024, 1152]
+    """
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedEntries:
+    """The E entries that tokens opened: ``token`` (E,) numbers the tokens, whose lists have ``length`` rows.
+
+    ``x`` (E,) and ``y`` (E, 16) are shares of the key of ``row`` (E,), a pseudonym; ``hint`` (E,) is its finest cell.
+    """
+
+    token: Integers
+    length: Integers
+    row: Integers
+    x: Integers
+    y: Bits
+    hint: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class EncryptedTable:
+    """A table as the primary receives it, in memory or mapped from its file.
+
+    ``tags`` are sorted, ``entries`` in the same order, by field; ``vectors`` has a row of encrypted bytes per
+    pseudonym. ``public`` is the key with which evaluations are verified, ``n_values`` the length of a row's vector.
+    """
+
+    schema: TokenSchema
+    public: bytes
+    salt: bytes
+    tags: list[Words]
+    entries: list[Bits]
+    vectors: Bits
+    n_values: int
+
+    def __repr__(self) -> str:
+        size = sum(len(tags) for tags in self.tags)
+        return f"EncryptedTable({len(self.vectors)} rows, {size} entries, key {self.public.hex()[:12]})"
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.vectors)
+
+    def open(self, field: int, values: Sequence[bytes]) -> OpenedEntries:
+        """Open all entries of a field that are listed under tokens with these values."""
+        found: list[tuple[int, bytes]] = []
+        length = np.zeros(len(values), np.int64)
+        asked = np.arange(len(values))
+        slot = 0
+        while len(asked):
+            keys = [_entry_keys(values[place], self.salt, slot) for place in asked.tolist()]
+            tags = np.frombuffer(b"".join(tag for tag, _ in keys), "<u8")
+            first, last = (np.searchsorted(self.tags[field], tags, side=side) for side in ("left", "right"))
+            hit = np.flatnonzero(last > first)
+            opened = []
+            for place in hit.tolist():
+                candidates = (self.entries[field][at] for at in range(first[place], last[place]))
+                entry = next(_opened(keys[place][1], candidates), None)
+                if entry is not None:
+                    found.append((int(asked[place]), entry))
+                    opened.append(place)
+            asked = asked[np.array(opened, np.int64)]
+            length[asked] += 1
+            slot += 1
+        found.sort(key=lambda one: one[0])
+        content = np.frombuffer(b"".join(entry for _, entry in found), ENTRY)
+        row = content["row"].astype(np.int64)
+        if len(row) and row.max() >= self.rows:
+            raise FileError("an entry of the token table names a row that it does not have", code="bad-entry")
+        token = np.array([place for place, _ in found], np.int64)
+        return OpenedEntries(token, length, row, content["x"].astype(np.int64), content["y"], content["hint"])
+
+    def open_vectors(self, opened: Sequence[OpenedEntries]) -> tuple[Integers, Floats32]:
+        """Return the rows whose key the shares of all opened entries determine, ascending, and their vectors."""
+        rows, vectors = [], []
+        for row, key in _row_keys(opened):
+            content = next(_opened(_vector_key(key, self.salt), [self.vectors[row]]), None)
+            if content is None:
+                message = "the shares of a row's key do not open its vector; ask the other party for the table again"
+                raise FileError(message, code="bad-entry")
+            rows.append(row)
+            vectors.append(content)
+        values = np.frombuffer(b"".join(vectors), "<f4").reshape(len(rows), self.n_values)
+        return np.array(rows, np.int64), values.astype(np.float32)
+
+    def save(self, path: Path | str) -> None:
+        """Write the table to one file, atomically."""
+        tensors: dict[str, AnyArray] = {"vectors": self.vectors}
+        for place, (tags, entries) in enumerate(zip(self.tags, self.entries, strict=True)):
+            tensors |= {f"tags.{place}": tags, f"entries.{place}": entries}
+        facts = {"schema": json.dumps(self.schema.to_dict()), "payload": "rows", "n_values": str(self.n_values)}
+        facts |= {"public": self.public.hex(), "salt": self.salt.hex()}
+        save_tensors(path, TABLE_FORMAT, tensors, facts)
+
+    @classmethod
+    def load(cls, path: Path | str, schema: TokenSchema) -> EncryptedTable:
+        """Memory-map a table; raise ``FileError`` for any other file, ``FingerprintError`` for another schema's."""
+        tensors, facts = load_tensors(path, TABLE_FORMAT, mapped=True)
+        try:
+            if facts["payload"] != "rows":
+                raise damaged_file(path, TABLE_FORMAT)
+            public, salt, n_values = (
+                bytes.fromhex(facts["public"]),
+                bytes.fromhex(facts["salt"]),
+                int(facts["n_values"]),
+            )
+            theirs = TokenSchema.from_dict(json.loads(facts["schema"]))
+            fields = range(len(theirs.fields))
+            tags, entries = ([tensors[f"{name}.{place}"] for place in fields] for name in ("tags", "entries"))
+            table = cls(theirs, public, salt, tags, entries, tensors["vectors"], n_values)
+            valid = table._is_valid()
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise damaged_file(path, TABLE_FORMAT) from error
+        if not valid:
+            raise damaged_file(path, TABLE_FORMAT)
+        if theirs.fingerprint != schema.fingerprint:
+            ours = schema.fingerprint.hex()[:12]
+            message = f"{path} has tokens of schema {theirs.fingerprint.hex()[:12]}, but the job's schema is {ours}"
+            raise FingerprintError(f"{message}; ask for the table of this job", code="schemas-differ")
+        return table
+
+    def _is_valid(self) -> bool:
+        """Return whether sizes and types are those of a table."""
+        shapes = all(
+            tags.dtype == np.uint64 and entries.dtype == np.uint8 and entries.shape == (*tags.shape, ENTRY_BYTES)
+            for tags, entries in zip(self.tags, self.entries, strict=True)
+        )
+        vectors = self.vectors.dtype == np.uint8 and self.vectors.ndim == 2
+        sizes = len(self.public) == oprf.ELEMENT_BYTES and len(self.salt) == SALT_BYTES and self.n_values >= 0
+        width = 4 * self.n_values + SEAL_BYTES
+        return (
+            shapes
+            and vectors
+            and sizes
+            and self.vectors.shape[1] == width
+            and all(tags.ndim == 1 and bool((tags[1:] >= tags[:-1]).all()) for tags in self.tags)
+        )
+
+
+@dataclass(frozen=True)
+class TableRules:
+    """What the owner of a table decides about it.
+
+    Parameters
+    ----------
+    min_rows
+        Tokens of fewer rows than this are left out.
+    """
+
+    min_rows: int = 1
+
+    def __post_init__(self) -> None:
+        validate_integer(self.min_rows, "min_rows", least=1)
+
+
+def build_table(
+    schema: TokenSchema,
+    records: Any,
+    vectors: Floats32,
+    key: oprf.SecretKey,
+    rules: TableRules = TableRules(),  # noqa: B008 - frozen
+    progress: oprf.Progress | None = None,
+) -> EncryptedTable:
+    """Return the encrypted table of a secondary.
+
+    Parameters
+    ----------
+    schema
+        The public schema of the job.
+    records
+        The table with the columns that the schema names.
+    vectors
+        What the primary gets of each row, (rows, values).
+    key
+        The table's key; it never leaves the secondary.
+    rules
+        What the owner decides.
+    progress
+        Called with the number of tokens evaluated so far, field by field.
+
+    Examples
+    --------
+    >>> from fedsim.linkage.direct import CodeTokens, TokenField
+    >>> schema = TokenSchema((TokenField(("code",), CodeTokens()),))
+    >>> build_table(schema, {"code": ["a", "b"]}, np.zeros((2, 3), np.float32), oprf.SecretKey.generate()).rows
+    2
+    """
+    fields = schema.row_tokens(records)
+    n = fields[0].n
+    if vectors.ndim != 2 or len(vectors) != n:
+        raise InputError(f"{len(vectors)} vectors for {n} rows; give one per row", code="vector-count")
+    if n >= 1 << 32:
+        raise SettingError(f"{n} rows; a table has fewer than 2^32", code="too-many-rows")
+    vectors = np.ascontiguousarray(vectors, "<f4")
+    content = [
+        array
+        for of in fields
+        for array in (of.rows, of.tokens.record, of.tokens.token, of.tokens.share, of.tokens.hint)
+    ]
+    subject = schema.fingerprint.hex() + arrays_digest(vectors, *content) + str(rules.min_rows)
+    builder = _Builder(key, hmac.digest(key.scalar, b"fedsim token table" + subject.encode(), "sha256"), n)
+    tags, entries = zip(
+        *(builder.entries(schema, place, of, rules, progress) for place, of in enumerate(fields)),
+        strict=True,
+    )
+    sealed = np.empty((n, vectors.shape[1] * 4 + SEAL_BYTES), np.uint8)
+    for row in range(n):
+        secret = _vector_key(builder.row_secret(row)[0], builder.salt)
+        body = AESGCM(secret).encrypt(NO_NONCE, vectors[row].tobytes(), None)
+        sealed[builder.pseudonym[row]] = np.frombuffer(body, np.uint8)
+    return EncryptedTable(schema, key.public, builder.salt, list(tags), list(entries), sealed, vectors.shape[1])
+
+
+class _Builder:
+    """Secrets of one table, all derived from the key and the content."""
+
+    def __init__(self, key: oprf.SecretKey, master: bytes, n: int) -> None:
+        self.key, self.master = key, master
+        self.salt = hmac.digest(master, b"salt", "sha256")[:SALT_BYTES]
+        self.pseudonym = np.argsort(secret_permutation(master, "pseudonyms of rows", n))
+
+    def row_secret(self, row: int) -> tuple[int, int, bytes]:
+        """Return the key of a row, the slope of the line on which its shares lie, and a seed for their places."""
+        secret = hmac.digest(self.master, b"row" + row.to_bytes(8, "big"), "sha512")
+        return int.from_bytes(secret[:24]) % PRIME, int.from_bytes(secret[24:48]) % PRIME, secret[48:]
+
+    def entries(
+        self, schema: TokenSchema, place: int, of: FieldTokens, rules: TableRules, progress: oprf.Progress | None
+    ) -> tuple[Words, Bits]:
+        """Return the tags, sorted, and the entries of a field, with random ones up to a round number."""
+        tokens, slot = _listed(schema.fields[place].kind, of.tokens, rules)
+        distinct, which = np.unique(tokens.token, return_inverse=True)
+        inputs = schema.inputs(place, distinct.tolist())
+        values = [value for batch in oprf.map_batches(self.key.evaluate, inputs, progress) for value in batch]
+        size = round_up(len(which))
+        tags, sealed = np.empty(size, np.uint64), np.empty((size, ENTRY_BYTES), np.uint8)
+        plain = self._plain_entries(place, tokens, of.rows)
+        for at, (number, token_slot) in enumerate(zip(which.tolist(), slot.tolist(), strict=True)):
+            tag, secret = _entry_keys(values[number], self.salt, token_slot)
+            tags[at] = int.from_bytes(tag, "little")
+            sealed[at] = np.frombuffer(AESGCM(secret).encrypt(NO_NONCE, plain[at].tobytes(), None), np.uint8)
+        padding = hashlib.shake_256(self.master + b"padding" + place.to_bytes(2, "big"))
+        rest = np.frombuffer(padding.digest((size - len(which)) * (TAG_BYTES + ENTRY_BYTES)), np.uint8)
+        rest = rest.reshape(size - len(which), TAG_BYTES + ENTRY_BYTES)
+        tags[len(which) :] = np.ascontiguousarray(rest[:, :TAG_BYTES]).view("<u8")[:, 0]
+        sealed[len(which) :] = rest[:, TAG_BYTES:]
+        order = np.argsort(tags, kind="stable")
+        return tags[order], sealed[order]
+
+    def _plain_entries(self, place: int, tokens: Tokens, rows: Integers) -> AnyArray:
+        """Return what the entries say: pseudonym, share and hint."""
+        plain = np.zeros(len(tokens.token), ENTRY)
+        table_row = rows[tokens.record]
+        plain["row"], plain["hint"] = self.pseudonym[table_row], tokens.hint
+        places, values, row = [], bytearray(), -1
+        for at, share in zip(table_row.tolist(), tokens.share.tolist(), strict=True):
+            if at != row:
+                row, (secret, slope, seed) = at, self.row_secret(at)
+            x = 0 if share == ALONE else _share_place(seed, (place << 32) + share)
+            places.append(x)
+            values += ((secret + slope * x) % PRIME).to_bytes(KEY_BYTES, "little")
+        plain["x"], plain["y"] = places, np.frombuffer(bytes(values), np.uint8).reshape(-1, KEY_BYTES)
+        return plain
+
+
+def _share_place(seed: bytes, share: int) -> int:
+    """Return where on the line a share lies: a number other than 0 that shows nothing about the share."""
+    digest = hashlib.blake2b(share.to_bytes(8, "big"), key=seed, digest_size=4).digest()
+    return max(1, int.from_bytes(digest, "little"))
+
+
+def _listed(kind: TokenKind, tokens: Tokens, rules: TableRules) -> tuple[Tokens, Integers]:
+    """Return the tokens that are listed, in order of their rows, and the slot of each."""
+    _, which, length = np.unique(tokens.token, return_inverse=True, return_counts=True)
+    chosen = kind.listed(tokens, length[which]) & (length[which] >= rules.min_rows)
+    tokens = tokens.take(chosen)
+    order = np.argsort(tokens.token, kind="stable")
+    ordered = tokens.token[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+    slot = np.empty(len(order), np.int64)
+    slot[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return tokens, slot
+
+
+def _entry_keys(value: bytes, salt: bytes, slot: int) -> tuple[bytes, bytes]:
+    """Return tag and key of an entry."""
+    digest = hmac.digest(value[:VALUE_BYTES], salt + b"entry" + slot.to_bytes(4, "big"), "sha512")
+    return digest[:TAG_BYTES], digest[TAG_BYTES : TAG_BYTES + 32]
+
+
+def _vector_key(row_key: int, salt: bytes) -> bytes:
+    return hmac.digest(row_key.to_bytes(KEY_BYTES, "little"), salt + b"vector", "sha256")
+
+
+def _opened(key: bytes, candidates: Iterator[Bits] | Sequence[Bits]) -> Iterator[bytes]:
+    """Yield what the key opens."""
+    for sealed in candidates:
+        try:
+            yield AESGCM(key).decrypt(NO_NONCE, sealed.tobytes(), None)
+        except InvalidTag:
+            continue
+
+
+def _row_keys(opened: Sequence[OpenedEntries]) -> Iterator[tuple[int, int]]:
+    """Yield the rows whose key is known, ascending, and the key: from a share at 0, or from two different ones."""
+    row, x = (np.concatenate([getattr(of, name) for of in opened]) for name in ("row", "x"))
+    y = np.concatenate([of.y for of in opened])
+    order = np.lexsort((x, row))
+    row, x, y = row[order], x[order], y[order]
+    new = np.append(True, (row[1:] != row[:-1]) | (x[1:] != x[:-1]))[: len(row)]
+    row, x, y = row[new], x[new].tolist(), y[new]
+    first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))[: len(row)]
+    for at, count in zip(first.tolist(), np.diff(np.append(first, len(row))).tolist(), strict=True):
+        left = int.from_bytes(y[at].tobytes(), "little")
+        if x[at] == 0:
+            yield int(row[at]), left
+        elif count > 1:
+            right = int.from_bytes(y[at + 1].tobytes(), "little")
+            inverse = pow(x[at + 1] - x[at], -1, PRIME)
+            yield int(row[at]), (left * x[at + 1] - right * x[at]) * inverse % PRIME

@@ -1,0 +1,339 @@
+"""Two parties in one process: links equal a plain count of tokens, and what each side may and may not learn."""
+
+import math
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from error_fixtures import raises
+from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, WireError
+from fedsim.linkage.direct import CodeTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
+from fedsim.linkage.direct.encrypted_table import EncryptedTable, TableRules, build_table
+from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, link_directly
+from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.linkage.direct.token_kinds import DELETED, SAMPLED, WHOLE
+from fedsim.linkage.direct.token_links import NOBODY
+from fedsim.linkage.encoding.filters import IdentifierColumn
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+TEXT = TextTokens(samples=6, words=6, deletions=8, cap=3)
+NAMES = TokenSchema((TokenField(("name",), TEXT),))
+WORDS = ("belgor", "marine", "tonkit", "foods", "ltd", "oku", "harbour", "x1", "gmbh", "norvex")
+KEY = oprf.SecretKey.derive(bytes(32), b"tests")
+
+
+def ask_key(key=KEY):
+    return lambda blinded: oprf.map_batches(key.evaluate_blinded, blinded)
+
+
+def random_names(rng, count):
+    return [" ".join(rng.choice(WORDS, size=rng.integers(0, 4), replace=False)) for _ in range(count)]
+
+
+def linked(schema, theirs, ours, k=3, min_rows=1):
+    """Link two tables in this process; the vector of a row is its number."""
+    vectors = np.arange(len(next(iter(theirs.values()))), dtype=np.float32)[:, np.newaxis]
+    table = build_table(schema, theirs, vectors, KEY, TableRules(min_rows))
+    return link_directly(table, ours, k, TokenValues(schema, KEY.public), ask_key())
+
+
+def row_numbers(found):
+    """Return the row behind every opened pseudonym."""
+    return dict(zip(found.rows.tolist(), found.vectors[:, 0].astype(int).tolist(), strict=True))
+
+
+def tokens_by_record(kind, names):
+    found = kind.row_tokens([IdentifierColumn(names, "name")])
+    listed = defaultdict(dict)
+    for record, token, part, share in zip(
+        found.record.tolist(), found.token.tolist(), found.part.tolist(), found.share.tolist(), strict=True
+    ):
+        listed[record][token] = part, share
+    return listed
+
+
+def plain_links(theirs, ours, kind):
+    """Count shared tokens in the clear: {(record, row): score}, and the rows that could be opened."""
+    rows, records = tokens_by_record(kind, theirs), tokens_by_record(kind, ours)
+    lists = defaultdict(list)
+    for row, tokens in rows.items():
+        for token, (part, share) in tokens.items():
+            lists[token].append((row, part, share))
+    lists = {t: of for t, of in lists.items() if len(of) <= (50 if of[0][1] == WHOLE else kind.cap)}
+    vote, unit = kind.samples / 20, math.log(1 + len(theirs))
+    score, shares = Counter(), defaultdict(set)
+    for record, tokens in records.items():
+        deleted = defaultdict(list)
+        for token, (part, _) in tokens.items():
+            for row, _, share in lists.get(token, ()):
+                rarity = math.log((1 + len(theirs)) / len(lists[token]))
+                shares[row] |= {share} if share else {1, 2}
+                if part == DELETED:
+                    deleted[row].append(rarity)
+                else:
+                    score[record, row] += rarity * (1 if part == SAMPLED else vote)
+        for row, votes in deleted.items():
+            score[record, row] += vote * sum(votes) / len(votes)
+        parts = Counter(part for part, _ in tokens.values())
+        most = parts[SAMPLED] + vote * (sum(parts.values()) - parts[SAMPLED] - parts[DELETED] + bool(parts[DELETED]))
+        for row in range(len(theirs)):
+            if (record, row) in score:
+                score[record, row] /= most * unit
+    return score, {row for row, of in shares.items() if len(of) >= 2}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_links_equal_a_plain_count_of_tokens(seed):
+    rng = np.random.default_rng(seed)
+    theirs, ours = random_names(rng, 30), random_names(rng, 25)
+    found = linked(NAMES, {"name": theirs}, {"name": ours}, k=30)
+    row_of = row_numbers(found)
+    score, opened = plain_links(theirs, ours, TEXT)
+    best = defaultdict(list)
+    for (_, row), value in score.items():
+        best[row].append(value)
+    expected = {
+        (record, row): value / math.sqrt(sum(sorted(best[row])[-3:]) / 3)
+        for (record, row), value in score.items()
+        if row in opened
+    }
+    links = found.links
+    actual = {
+        (record, row_of[partner]): links.similarity[record, place, 0]
+        for record in range(25)
+        for place, partner in enumerate(links.partner[record].tolist())
+        if partner != NOBODY
+    }
+    assert set(row_of.values()) == opened
+    assert actual == pytest.approx(expected)
+    assert links.reached.tolist() == [sum((record, row) in score for row in range(30)) for record in range(25)]
+    assert (np.diff(links.distance, axis=1) >= 0).all()
+
+
+def test_equal_distances_are_in_order_of_pseudonyms_and_missing_partners_are_nobody():
+    codes = TokenSchema((TokenField(("code",), CodeTokens()),))
+    found = linked(codes, {"code": ["a"] * 5 + ["b"]}, {"code": ["a", "c"]}, k=7)
+    partner = found.links.partner
+    assert (np.diff(partner[0, :5]) > 0).all()
+    assert partner[0, 5:].tolist() == [NOBODY] * 2
+    assert partner[1].tolist() == [NOBODY] * 7
+    assert found.links.distance[1].tolist() == [1.0] * 7
+
+
+def test_one_common_word_opens_no_row_and_two_do():
+    theirs = {"name": ["Belgor Marine", "Tonkit Foods"]}
+    for ours, rows in ((["Oku Marine"], 0), (["Marine"], 0), (["Belgor Marine Oku"], 1), (["Marine Belgor"], 1)):
+        found = linked(NAMES, theirs, {"name": ours})
+        assert len(found.rows) == rows
+
+
+def test_tokens_of_too_many_or_too_few_rows_open_nothing():
+    codes = TokenSchema((TokenField(("code",), CodeTokens(cap=3)),))
+    theirs = {"code": ["a"] * 4 + ["b"] * 3 + ["c"]}
+    found = linked(codes, theirs, {"code": ["a", "b", "c"]}, min_rows=2)
+    assert found.links.reached.tolist() == [0, 3, 0]
+
+
+def test_several_fields_have_a_similarity_each_and_records_without_a_cell_are_compared_by_the_others():
+    schema = TokenSchema((TokenField(("code",), CodeTokens(), 3.0), TokenField(("age",), NumberTokens(width=1.0))))
+    theirs = {"code": ["a", "b"], "age": [30.0, 40.0]}
+    found = linked(schema, theirs, {"code": ["a", None], "age": [30.5, 30.5]}, k=1)
+    assert found.links.similarity[:, 0].tolist() == [[1.0, 1.0], [0.0, 1.0]]
+    assert found.links.distance[:, 0].tolist() == [0.0, 0.0]
+
+
+def test_the_nearest_places_are_found_up_to_the_finest_cell():
+    rng = np.random.default_rng(0)
+    theirs, ours = rng.normal([1.3, 103.8], 0.02, (400, 2)), rng.normal([1.3, 103.8], 0.02, (60, 2))
+    places = TokenSchema((TokenField(("lat", "lon"), PlaceTokens(metres=10, cap=16)),))
+    tables = [{"lat": of[:, 0], "lon": of[:, 1]} for of in (theirs, ours)]
+    found = linked(places, *tables, k=5)
+    row_of = row_numbers(found)
+    metres = (ours[:, np.newaxis] - theirs) * [1, math.cos(math.radians(1.3))]
+    exact = np.argsort(np.hypot(*np.moveaxis(metres, -1, 0)), axis=1)[:, :5].tolist()
+    lists = [{row_of.get(partner) for partner in partners} for partners in found.links.partner.tolist()]
+    assert np.mean([len(own & set(near)) for own, near in zip(lists, exact, strict=True)]) > 4.7
+
+
+# What is kept, counted and refused
+
+
+@pytest.fixture(name="owner")
+def key_owner(tmp_path):
+    keys = KeyStore(tmp_path / "keys")
+    return keys, keys.create("firms", NOW)
+
+
+def test_a_second_job_on_the_same_tables_asks_for_nothing(owner, tmp_path):
+    keys, key = owner
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Tonkit"]}, np.zeros((2, 1), np.float32), key)
+    evaluator = TokenEvaluator(keys, "firms", max_tokens=1000)
+    for sent in (True, False):
+        values = TokenValues(NAMES, key.public, tmp_path / "values")
+        found = link_directly(table, {"name": ["Belgor Marine"]}, 1, values, lambda b: evaluator.evaluate("us", b))
+        assert (found.sent > 0) == sent
+    assert keys.record("firms").evaluated == {"us": keys.record("firms").evaluated["us"]}
+
+
+def test_tokens_are_counted_before_they_are_evaluated_and_over_keys_and_restarts(owner):
+    keys, _ = owner
+    evaluator = TokenEvaluator(keys, "firms", max_tokens=10)
+    evaluator.evaluate("us", oprf.random_elements(6))
+    keys.rotate("firms", NOW)
+    again = TokenEvaluator(KeyStore(keys.folder), "firms", max_tokens=10)
+    with raises(PolicyError, "over-budget") as caught:
+        again.evaluate("us", oprf.random_elements(5))
+    assert caught.value.left == 4
+    assert len(again.evaluate("them", oprf.random_elements(10))[0].elements) == 10
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsim.linkage.direct.exchange.ROUND_TOKENS", 32)
+    table = build_table(NAMES, {"name": ["Belgor Marine"]}, np.zeros((1, 1), np.float32), KEY)
+    ours, rounds = {"name": ["Belgor Marine", "Tonkit Foods", "Norvex Harbour"]}, []
+
+    def ask(blinded):
+        if len(rounds) == 1:
+            raise PeerError("away", code="away")
+        rounds.append(len(blinded))
+        return ask_key()(blinded)
+
+    values = TokenValues(NAMES, KEY.public, tmp_path / "values")
+    with raises(PeerError, "away"):
+        link_directly(table, ours, 1, values, ask)
+    resumed = link_directly(table, ours, 1, TokenValues(NAMES, KEY.public, tmp_path / "values"), ask_key())
+    whole = link_directly(table, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
+    assert resumed.sent < whole.sent
+    assert np.array_equal(resumed.links.distance, whole.links.distance)
+
+
+def test_a_destroyed_key_evaluates_nothing_and_its_record_remains(owner):
+    keys, key = owner
+    record = keys.destroy("firms", NOW)
+    assert (record.keys[0].public, record.keys[0].destroyed) == (key.public.hex(), NOW.isoformat())
+    assert key.scalar.hex() not in (keys.folder / "firms.key.json").read_text()
+    with raises(FileError, "key-destroyed"):
+        TokenEvaluator(keys, "firms", 10).evaluate("us", oprf.random_elements(1))
+    assert keys.create("firms", NOW).public != key.public
+
+
+def test_keys_are_private_and_refused_if_their_file_was_changed(owner):
+    keys, _ = owner
+    path = keys.folder / "firms.key.json"
+    assert path.stat().st_mode & 0o077 == 0
+    with raises(FileError, "already-exists"):
+        keys.create("firms", NOW)
+    with raises(FileError, "no-key"):
+        keys.key("others")
+    with raises(FileError, "bad-path"):
+        keys.create("../firms", NOW)
+    path.write_text(path.read_text().replace('"format"', '"form"'))
+    with raises(FileError, "bad-key-file"):
+        keys.key("firms")
+
+
+def test_the_secondary_receives_fresh_random_points_as_many_as_a_round_number():
+    table = build_table(NAMES, {"name": ["Belgor"]}, np.zeros((1, 1), np.float32), KEY)
+    received = []
+
+    def ask(blinded):
+        received.append(blinded)
+        return ask_key()(blinded)
+
+    for _ in range(2):
+        link_directly(table, {"name": ["Belgor Marine Oku"]}, 1, TokenValues(NAMES, KEY.public), ask)
+    first, second = received
+    assert len(first) == len(second)
+    assert len(first) % 2 == 0
+    assert not set(first) & set(second)
+    assert first == sorted(first)
+
+
+def test_evaluations_with_another_key_open_nothing():
+    table = build_table(NAMES, {"name": ["Belgor"]}, np.zeros((1, 1), np.float32), KEY)
+    values = TokenValues(NAMES, KEY.public)
+    with raises(WireError, "bad-proof"):
+        link_directly(table, {"name": ["Belgor"]}, 1, values, ask_key(oprf.SecretKey.generate()))
+    with raises(PeerError, "bad-evaluation"):
+        link_directly(table, {"name": ["Belgor"]}, 1, values, lambda blinded: [])
+    assert len(values.missing(0, np.array([1], np.uint64))) == 1
+
+
+def test_the_table_is_the_same_again_and_another_content_shares_no_entry():
+    vectors = np.ones((3, 2), np.float32)
+    names = {"name": ["Belgor Marine", "Tonkit Foods", "Oku"]}
+    first, again = (build_table(NAMES, names, vectors, KEY) for _ in range(2))
+    other = build_table(NAMES, names, 2 * vectors, KEY)
+    assert np.array_equal(first.entries[0], again.entries[0])
+    assert not set(first.tags[0].tolist()) & set(other.tags[0].tolist())
+    assert len(set(map(bytes, first.vectors))) == 3
+
+
+def test_the_table_shows_neither_names_nor_values_nor_lengths_of_lists():
+    lengths = []
+    for codes in (["a", "b", "c", "d"], ["a", "a", "b", "b"]):
+        schema = TokenSchema((TokenField(("code",), CodeTokens()),))
+        lengths.append(build_table(schema, {"code": codes}, np.zeros((4, 1), np.float32), KEY).entries[0].shape)
+    assert lengths[0] == lengths[1]
+
+
+def test_a_saved_table_is_read_back_and_only_for_its_schema(tmp_path):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku"]}, np.ones((2, 3), np.float32), KEY)
+    table.save(tmp_path / "table")
+    loaded = EncryptedTable.load(tmp_path / "table", NAMES)
+    ours = {"name": ["Belgor Marine"]}
+    found = link_directly(loaded, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
+    assert found.vectors.tolist() == [[1.0, 1.0, 1.0]]
+    with raises(FingerprintError, "schemas-differ"):
+        EncryptedTable.load(tmp_path / "table", TokenSchema((TokenField(("name",), TextTokens()),)))
+
+
+def test_values_of_another_key_are_refused(tmp_path):
+    values = TokenValues(NAMES, KEY.public, tmp_path / "values")
+    values.add(np.array([0]), np.array([7], np.uint64), [bytes(64)])
+    with raises(FileError, "other-key"):
+        TokenValues(NAMES, oprf.SecretKey.generate().public, tmp_path / "values")
+    with raises(FileError, "other-key"):
+        TokenValues(TokenSchema((TokenField(("n",), TEXT),)), KEY.public, tmp_path / "values")
+
+
+def test_two_thousand_changed_files_give_only_errors_of_ours(tmp_path):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku"]}, np.ones((2, 3), np.float32), KEY)
+    path = tmp_path / "table"
+    table.save(path)
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    for number in range(2000):
+        changed = bytearray(content)
+        at = int(rng.integers(len(content) if number % 2 else 600))
+        if number % 3:
+            changed[at] ^= 1 << int(rng.integers(8))
+        else:
+            del changed[at : at + int(rng.integers(1, 50))]
+        path.write_bytes(changed)
+        with pytest.raises(FedSimError):
+            EncryptedTable.load(path, NAMES)
+
+
+def test_a_changed_entry_with_a_valid_digest_is_as_if_it_were_not_listed(tmp_path):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku"]}, np.ones((2, 3), np.float32), KEY)
+    table.entries[0][:] ^= 1
+    table.save(tmp_path / "table")
+    loaded = EncryptedTable.load(tmp_path / "table", NAMES)
+    found = link_directly(loaded, {"name": ["Belgor Marine"]}, 1, TokenValues(NAMES, KEY.public), ask_key())
+    assert found.links.reached.tolist() == [0]
+
+
+def test_a_changed_vector_with_a_valid_digest_is_refused(tmp_path):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku"]}, np.ones((2, 3), np.float32), KEY)
+    table.vectors[:] ^= 1
+    table.save(tmp_path / "table")
+    loaded = EncryptedTable.load(tmp_path / "table", NAMES)
+    with raises(FileError, "bad-entry"):
+        link_directly(loaded, {"name": ["Belgor Marine"]}, 1, TokenValues(NAMES, KEY.public), ask_key())
+
+
+def test_vectors_must_be_as_many_as_rows():
+    with raises(InputError, "vector-count"):
+        build_table(NAMES, {"name": ["Belgor"]}, np.zeros((2, 1), np.float32), KEY)
