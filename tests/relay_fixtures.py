@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.outbound import join_sockets, receive_exactly
 from fedsim_lab.faults.network import OutboundNetwork
+from fedsim_ops.outbound import join_sockets, receive_exactly
 from fedsim_ops.relay import Relay, open_listener
 from session_fixtures import PATIENCE
 from tls_fixtures import OURS, credentials_of

@@ -5,7 +5,7 @@ with the paper's network sizes for each dataset, and variants of FedSim: the pap
 its mean merge gate.
 """
 
-from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS
+from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS, SERVICES
 
 for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", "frog"):
     PRESETS.register(
@@ -17,4 +17,5 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
 for _variant in ("without-weight", "without-sort", "without-cnn", "by-weight", "mean-merge"):
     _function = _variant.replace("-", "_")
     FEDSIM_VARIANTS.register(f"fedsim-{_variant}", f"fedsim_lab.ablations:{_function}", in_jobs=False)
+SERVICES.register("lamb-kernels", "fedsim_lab.lamb_kernel:start_kernels")
 COMMANDS.register("lab", "fedsim_lab.cli.commands:app")

@@ -1,4 +1,4 @@
-"""Operating a party: relay, metrics and traces, drift, Ray, key servers, and exports of a model.
+"""Operating a party: proxies and relay, metrics and traces, drift, Ray, key servers, and exports of a model.
 
 Importing this package registers the command ``fedsim relay``, the engine ``ray`` and the services that the core calls.
 """
@@ -9,6 +9,13 @@ COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
 ENGINES.register(
     "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
 )
+for _service, _function in (
+    ("connection", "open_connection"),
+    ("grpc-target", "grpc_target"),
+    ("relay-registration", "RelayRegistration"),
+    ("relay-check", "check_relay"),
+):
+    SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")

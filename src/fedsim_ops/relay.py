@@ -2,7 +2,7 @@
 
 It serves parties whose certificates come from the authorities it was given, and connects a party only with parties of
 the same authority. It sees who calls whom, when, and how many bytes pass; the bytes are TLS between the parties.
-:mod:`fedsim.protocol.outbound` has the other end of the protocol.
+:mod:`fedsim_ops.outbound` has the other end of the protocol.
 
 One thread; every connection that has not proved who it is counts against limits per address and in total, and the
 oldest of them make room. Places of those that have are divided equally among the authorities, so that the parties of
@@ -31,10 +31,12 @@ from typing import cast
 from cryptography import x509
 
 from fedsim.errors import FedSimError, FileError, SettingError
-from fedsim.protocol import certificates as certs, outbound
+from fedsim.protocol import certificates as certs
+from fedsim.protocol.addresses import split_address
 from fedsim.protocol.connection_guard import connection_limit
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
-from fedsim.protocol.tls import Credentials, server_context, split_address
+from fedsim.protocol.tls import Credentials, server_context
+from fedsim_ops import outbound
 
 log = logging.getLogger("fedsim.relay")
 

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.errors import FedSimError, SettingError, replace_unprintable
 from fedsim.linkage.soft_linkage import QUANTILES
+from fedsim.protocol.addresses import split_address
 from fedsim.protocol.messages import Phase, Role
-from fedsim.protocol.tls import is_loopback, split_address
+from fedsim.protocol.tls import is_loopback
 from fedsim.version import VERSION
 from fedsim_ops.drift import MIN_RECORDS, DriftMonitor
 

@@ -19,6 +19,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
+from fedsim.protocol.addresses import RELAY_SCHEME
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS, SPLITS, WIRE_FORMATS
 
@@ -42,7 +43,6 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
 ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
 METRES_PER_KM = 1000.0
 
-RELAY_SCHEME = "relay://"
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
 _HOST = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"({_HOST}):([0-9]{{1,5}})")

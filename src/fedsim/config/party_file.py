@@ -26,9 +26,9 @@ from fedsim.data.column_names import have_same_name, missing_column_message, mis
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import FileError, InputError, SettingError, nearest_word, replace_unprintable
 from fedsim.linkage.encoding.schema import HARDENINGS
+from fedsim.protocol.addresses import Proxy, RelayAddress
 from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.registry import ENGINES, SPLITS
 from fedsim.storage.files import check_private

@@ -30,11 +30,12 @@ from fedsim.linkage.engines import load_engine
 from fedsim.preflight import table
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
+from fedsim.protocol.addresses import RelayAddress, open_connection, split_address
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
-from fedsim.protocol.outbound import PING, PONG, RelayAddress, ask_relay, open_connection, open_control
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, read_credentials, split_address
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, read_credentials
 from fedsim.protocol.transport import ConnectionLost
+from fedsim.registry import SERVICES
 from fedsim.runs.approval import require_approval
 from fedsim.runs.earlier_run import find_earlier_run, require_suitable_start
 from fedsim.runs.record import read_run_record
@@ -328,14 +329,13 @@ class PeerCheck:
         relays = filter(None, (RelayAddress.parse(case.job.address_of(party)) for party in used))
         for relay in dict.fromkeys(relays):
             try:
-                with open_control(relay, self.credentials, CALL_TIMEOUT_SECONDS) as control:
-                    ask_relay(control, relay, PING, PONG, case.own.party)
+                SERVICES["relay-check"](relay, self.credentials, case.own.party, CALL_TIMEOUT_SECONDS)
                 yield ok("relay", f"the relay {relay.address} answers and accepts the certificate")
             except ConnectionLost as lost:
                 yield error_finding("relay", str(lost), code=lost.code)
         for peer in peers:
             address = case.job.address_of(peer)
-            probe = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS, open_connection)
+            probe = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
             if probe.reason:
                 if not probe.code.startswith("relay-"):  # reported above
                     yield error_finding("peers", probe.reason, code="peer-unreachable")

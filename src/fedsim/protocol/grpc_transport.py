@@ -2,7 +2,7 @@
 
 A frame of up to 4 MiB is one gRPC message, a longer frame is several; its declared size is checked before it is
 collected. HTTP/2 pings are the heartbeat: gRPC's own threads answer them while Python computes, and a peer that does
-not answer for 40 seconds counts as disconnected. :mod:`fedsim.protocol.outbound` knows proxies and relays.
+not answer for 40 seconds counts as disconnected.
 """
 
 from __future__ import annotations
@@ -13,25 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from queue import SimpleQueue
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
 
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol import TLS13_ONLY, Party, certificates, tls
+from fedsim.protocol.addresses import RelayAddress, is_direct, open_connection
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
-from fedsim.protocol.outbound import (
-    RelayAddress,
-    RelayRegistration,
-    create_socket_folder,
-    grpc_target,
-    open_connection,
-)
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
+from fedsim.registry import SERVICES
 
 log = logging.getLogger("fedsim.parties")
 
@@ -86,12 +79,9 @@ class GrpcTransport:
             tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         else:
-            if (
-                own.revocations
-                and (revoked := tls.check_revocation(address, own, peer, connect=open_connection)).reason
-            ):
+            if own.revocations and (revoked := tls.check_revocation(address, own, peer)).reason:
                 raise ConnectionLost(revoked.reason, code=revoked.code, lasting=True)
-            target, options = grpc_target(address, own, peer)
+            target, options = (address, []) if is_direct(address, own) else SERVICES["grpc-target"](address, own, peer)
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
             name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
             channel = grpc.secure_channel(target, trust, options=[*CLIENT_OPTIONS, name, *options])
@@ -100,7 +90,7 @@ class GrpcTransport:
         channel.close()
         if own is None:
             raise ConnectionLost(f"no party answers at {address}")
-        probe, lasting = tls.probe_tls(address, own, peer, connect=open_connection), False
+        probe, lasting = tls.probe_tls(address, own, peer), False
         if probe.lasting:
             with suppress(OSError, ConnectionLost):  # a TLS failure is lasting if the port is still open
                 open_connection(address, own, peer, 1.0).close()
@@ -118,10 +108,7 @@ class GrpcListener:
         self._lock = threading.Lock()
         handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
         relay, self.address = RelayAddress.parse(address), address
-        self._folder: TemporaryDirectory[str] | None = None
-        path = Path()
-        if relay:
-            self._folder, path = create_socket_folder()
+        self.registration: Any = SERVICES["relay-registration"](relay, credentials) if relay else None
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
             options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", limit)],
@@ -133,25 +120,25 @@ class GrpcListener:
                 port = self._server.add_insecure_port(address)
             else:
                 trust = _server_credentials(credentials)
-                port = self._server.add_secure_port(f"unix:{path}" if relay else address, trust)
+                port = self._server.add_secure_port(
+                    f"unix:{self.registration.path}" if self.registration else address, trust
+                )
         except RuntimeError:
             fault = f"cannot listen at {address}: the port is in use, or the address does not belong to this machine"
             hint = "stop the other program, or change the port in the job file of every party; approvals stay valid"
             raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
         # Behind a relay, what connects has shown a certificate to it, and this process opens the connections itself.
         self.guard = None if relay else ConnectionGuard(port, limit)
-        self.registration: RelayRegistration | None = None
         self._server.start()
         if self.guard:
             self.address = f"{address.rpartition(':')[0]}:{port}"
             self.guard.start()
-        elif relay and credentials:
+        elif self.registration:
             try:
-                self.registration = RelayRegistration(relay, credentials, path)
+                self.registration.start()
             except SettingError:
                 self.close()
                 raise
-            self.registration.start()
 
     def close(self) -> None:
         if self.registration:
@@ -159,8 +146,8 @@ class GrpcListener:
         self._server.stop(grace=0.5).wait()
         if self.guard:
             self.guard.stop()
-        if self._folder:
-            self._folder.cleanup()
+        if self.registration:
+            self.registration.folder.cleanup()
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         caller = None

@@ -13,22 +13,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
+from fedsim.protocol.addresses import Proxy, open_connection, split_address
 from fedsim.protocol.messages import Party
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.storage.key_source import SecretSource
 
-if TYPE_CHECKING:
-    from fedsim.protocol.outbound import Proxy
-
 RENEWAL_DAYS = 30  # with fewer days left, commands warn
 _ALERT = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_(?:ALERT_)?(\w+)")
-_ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True)
@@ -99,19 +95,6 @@ def read_credentials(
     return found
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Split an address into host and port.
-
-    >>> split_address("rentals.example.org:7411"), split_address("[::1]:0")
-    (('rentals.example.org', 7411), ('::1', 0))
-    """
-    found = _ADDRESS.fullmatch(address)
-    if found is None or int(found[2]) > 65535:
-        hint = "write host:port, as in rentals.example.org:7411"
-        raise SettingError(f"invalid address {address[:60]!a}; {hint}", code="bad-address")
-    return found[1].strip("[]"), int(found[2])
-
-
 def is_loopback(address: str) -> bool:
     """Return whether an address is reachable from this machine only.
 
@@ -148,13 +131,12 @@ class TlsProbe:
 
 
 def probe_tls(
-    address: str, credentials: Credentials, peer: Party, seconds: float = 3.0, connect: Connector | None = None
+    address: str, credentials: Credentials, peer: Party, seconds: float = 3.0, connect: Connector = open_connection
 ) -> TlsProbe:
     """Try a TLS handshake with a peer, without sending a message.
 
     gRPC reports every failure as "failed to connect to all addresses"; a plain handshake knows the reason. ``seconds``
-    limits each step; a server that accepts us silently takes that long. ``connect`` opens the connection where that
-    takes more than the address.
+    limits each step; a server that accepts us silently takes that long. ``connect`` opens the connection.
     """
     call = _TlsAttempt(address, credentials, peer, seconds, connect)
     try:
@@ -171,11 +153,9 @@ def probe_tls(
         return call.handshake_failure(error)
 
 
-def check_revocation(
-    address: str, credentials: Credentials, peer: Party, seconds: float = 3.0, connect: Connector | None = None
-) -> TlsProbe:
+def check_revocation(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> TlsProbe:
     """Return a failure if the certificate at an address was revoked; gRPC does not show a client what it accepted."""
-    call, seen, failures = _TlsAttempt(address, credentials, peer, seconds, connect), b"", (OSError, UnicodeError)
+    call, seen, failures = _TlsAttempt(address, credentials, peer, seconds), b"", (OSError, UnicodeError)
     with suppress(*failures, ConnectionLost), call.greet(call.connect(), client_context(credentials)) as channel:
         seen = ssl.DER_cert_to_PEM_cert(channel.getpeercert(binary_form=True) or b"").encode()
     if seen and credentials.refuses(seen):
@@ -191,16 +171,14 @@ class _TlsAttempt:
     credentials: Credentials
     peer: Party
     seconds: float
-    open: Connector | None = None
+    open: Connector = open_connection
 
     @property
     def authorities(self) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(self.credentials.authority)
 
     def connect(self) -> socket.socket:
-        if self.open is not None:
-            return self.open(self.address, self.credentials, self.peer, self.seconds)
-        return socket.create_connection(split_address(self.address), timeout=self.seconds)
+        return self.open(self.address, self.credentials, self.peer, self.seconds)
 
     def connect_failure(self, error: Exception) -> TlsProbe:
         if isinstance(error, ConnectionLost):  # a proxy or a relay has said why

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
-from fedsim.splitnn import lamb_kernel
-from fedsim.splitnn.lamb_kernel import LambKernel
+from fedsim.registry import SERVICES
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.types import derive_seed
@@ -228,13 +227,13 @@ class RunningLamb(_Moments):
     """LAMB in one pass over memory instead of nine, without waiting for the device.
 
     torch's fused Adam kernel, run on the decayed weights with rate -1 and a step so late that its bias correction is 1,
-    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices use a separate kernel.
+    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices use a kernel of ``fedsim_lab``.
     """
 
     def __init__(self, settings: Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
         super().__init__(settings, parameters, total_steps)
-        self._greatest_norm = settings.greatest_norm
-        self._kernels = self._cuda_kernels()
+        self.greatest_norm = settings.greatest_norm
+        self._kernels: list[Any] = SERVICES["lamb-kernels"](self) if self.has_kernel else []
         if not self._kernels:
             self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
             self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
@@ -242,21 +241,6 @@ class RunningLamb(_Moments):
     @property
     def has_kernel(self) -> bool:
         return self.device.type == "cuda" and torch.version.cuda is not None
-
-    def _cuda_kernels(self) -> list[LambKernel]:
-        """Return the CUDA kernels for all parameters; an empty list if they are unavailable or cannot be compiled."""
-        if not self.has_kernel:
-            return []
-        try:
-            lamb_kernel.compile_kernels(self.device)
-        except DeviceError as fault:
-            log.warning("LAMB falls back to torch's slower kernels: %s", fault)
-            return []
-        own = self.settings
-        numbers = torch.tensor([own.decay, *own.betas, own.eps, self._greatest_norm], device=self.device)
-        most = lamb_kernel.MOST_TENSORS
-        groups = [slice(first, first + most) for first in range(0, len(self.parameters), most)]
-        return [LambKernel(self.parameters[of], self.means[of], self.squares[of], numbers) for of in groups]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -271,7 +255,7 @@ class RunningLamb(_Moments):
         every = range(len(self.parameters))
         self.fused(torch._fused_adam_, every, self._moves, self._late, lr=-1.0, weight_decay=0.0)
         # The trust ratio of a tensor is the norm of its weights divided by the norm of its update, or 1 if either is 0.
-        weights = torch.stack(torch._foreach_norm(self.parameters)).clamp_(max=self._greatest_norm)
+        weights = torch.stack(torch._foreach_norm(self.parameters)).clamp_(max=self.greatest_norm)
         lengths = torch.stack(torch._foreach_norm(self._moves))
         ratio = torch.where((weights > 0) & (lengths > 0), weights / lengths, torch.ones_like(weights))
         torch._foreach_addcmul_(self.parameters, self._moves, list(ratio.mul_(-self.rate).unbind()))

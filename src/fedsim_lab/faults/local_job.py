@@ -21,9 +21,9 @@ from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table
+from fedsim.protocol.addresses import RelayAddress
 from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.outbound import RelayAddress
 from fedsim.runs.approval import approve
 from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.splitnn.party_model import CheckpointStore

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol import outbound
+from fedsim.protocol.addresses import RelayAddress, split_address
 from fedsim.protocol.certificates import (
     Authority,
     issue_certificates,
@@ -25,10 +25,10 @@ from fedsim.protocol.certificates import (
 )
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Activations, Save
-from fedsim.protocol.outbound import OK, RelayAddress, ask_relay, open_control, open_data_connection, request_ticket
-from fedsim.protocol.tls import Credentials, probe_tls, split_address
+from fedsim.protocol.tls import Credentials, probe_tls
 from fedsim.protocol.transport import ConnectionLost
-from fedsim_ops import relay
+from fedsim_ops import outbound, relay
+from fedsim_ops.outbound import OK, ask_relay, open_control, open_data_connection, request_ticket
 from relay_fixtures import HUB, relay_in_thread
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, until
 from tls_fixtures import FOREIGN, NOW, OURS, PAPERS, credentials_of, echo

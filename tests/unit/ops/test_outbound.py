@@ -10,10 +10,11 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import SettingError
+from fedsim.protocol.addresses import Proxy, open_connection
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Save
-from fedsim.protocol.outbound import Proxy, open_connection
 from fedsim.protocol.transport import ConnectionLost
+from fedsim_ops.outbound import ProxyClient
 from relay_fixtures import proxy_in_thread, relay_in_thread
 from session_fixtures import CITY, RENTALS, frame_of
 from tls_fixtures import PAPERS, door, echo
@@ -90,8 +91,9 @@ def test_what_a_proxy_answers_has_a_code(kind, answer):
                     link.recv(1000)
 
         threading.Thread(target=serve, daemon=True).start()
+        proxy = Proxy.parse(f"{kind}://127.0.0.1:{place.getsockname()[1]}", "ada:secret")
         with pytest.raises(ConnectionLost) as lost:
-            Proxy.parse(f"{kind}://127.0.0.1:{place.getsockname()[1]}", "ada:secret").open("flats.example.org:1", 2.0)
+            ProxyClient(proxy).open("flats.example.org:1", 2.0)
     assert lost.value.code == ANSWERS[kind][answer]
 
 

@@ -23,13 +23,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
+from fedsim.protocol.addresses import Proxy, RelayAddress, split_address
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.tls import Credentials, client_context, split_address
+from fedsim.protocol.tls import Credentials, client_context
 from fedsim.protocol.transport import ConnectionLost
 
 log = logging.getLogger("fedsim.parties")
@@ -44,8 +45,6 @@ BACK_OFF, MAX_BACK_OFF = 0.05, 2.0
 PIECE = 1 << 20
 TICKET_HOST = ".ticket.fedsim:443"  # follows a ticket in a CONNECT request
 LISTEN, CALL, OPEN, OK, ERROR, PING, PONG = "LISTEN", "CALL", "OPEN", "OK", "ERROR", "PING", "PONG"
-RELAY_SCHEME = "relay://"
-_PROXY = re.compile(r"(http|socks5)://([^/@]+:[0-9]{1,5})/?")
 # What the relay answers, and whether asking again is pointless.
 RELAY_ERRORS = {
     "not-registered": ("{peer} is not connected to the relay {relay}; start it", False),
@@ -57,73 +56,29 @@ RELAY_ERRORS = {
 
 
 @dataclass(frozen=True)
-class RelayAddress:
-    """Where a relay listens, and the label that tells apart jobs which a party runs at the same time.
+class ProxyClient:
+    """Speaks with a proxy."""
 
-    >>> RelayAddress.parse("relay://relay.example.org:7400/flats")
-    RelayAddress(address='relay.example.org:7400', label='flats')
-    >>> RelayAddress.parse("127.0.0.1:7411") is None
-    True
-    """
-
-    address: str
-    label: str = ""
-
-    @classmethod
-    def parse(cls, address: str) -> RelayAddress | None:
-        """Return the relay of an address, None for an address without one."""
-        if not address.startswith(RELAY_SCHEME):
-            return None
-        place, _, label = address.removeprefix(RELAY_SCHEME).partition("/")
-        split_address(place)
-        return cls(place, label)
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """A proxy for outgoing connections; ``repr`` shows neither user nor password.
-
-    >>> Proxy.parse("socks5://proxy.example.org:1080", "ada:secret")
-    Proxy(kind='socks5', address='proxy.example.org:1080')
-    """
-
-    kind: str
-    address: str
-    user: str = field(default="", repr=False)
-    password: str = field(default="", repr=False)
-
-    @classmethod
-    def parse(cls, url: str, login: str = "") -> Proxy:
-        """Return the proxy of a URL and of ``user:password``."""
-        found = _PROXY.fullmatch(url)
-        if found is None:
-            shown = "a URL with a user" if "@" in url else f"'{url[:60]}'"
-            hint = "write http://host:port or socks5://host:port, and the user in network.proxy_login"
-            raise SettingError(f"{shown} is not a proxy; {hint}", code="invalid-proxy")
-        split_address(found[2])
-        user, _, password = login.partition(":")
-        if len(user.encode()) > 255 or len(password.encode()) > 255:
-            raise SettingError("user or password of the proxy is longer than 255 bytes", code="invalid-proxy-login")
-        return cls(found[1], found[2], user, password)
+    proxy: Proxy
 
     def open(self, address: str, seconds: float) -> socket.socket:
-        """Return a connection to an address through the proxy; raise ``ConnectionLost`` if it refuses."""
+        """Return a connection to an address; raise ``ConnectionLost`` if the proxy refuses."""
         try:
-            link = socket.create_connection(split_address(self.address), timeout=seconds)
+            link = socket.create_connection(split_address(self.proxy.address), timeout=seconds)
         except (OSError, UnicodeError) as error:
-            fault = f"the proxy {self.address} cannot be reached ({_reason(error)}); check network.proxy"
+            fault = f"the proxy {self.proxy.address} cannot be reached ({_reason(error)}); check network.proxy"
             raise ConnectionLost(fault, code="proxy-unreachable") from None
         try:
             with _closed_on_failure(link):
-                (self._socks5 if self.kind == "socks5" else self._connect)(link, address)
+                (self._socks5 if self.proxy.kind == "socks5" else self._connect)(link, address)
         except (OSError, UnicodeError) as error:
-            fault = f"the proxy {self.address} did not connect to {address} ({_reason(error)})"
+            fault = f"the proxy {self.proxy.address} did not connect to {address} ({_reason(error)})"
             raise ConnectionLost(fault, code="proxy-failed") from None
         return link
 
     def _connect(self, link: socket.socket, address: str) -> None:
-        login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        status = request_connect(link, address, f"Proxy-Authorization: Basic {login}\r\n" if self.user else "")
+        login = base64.b64encode(f"{self.proxy.user}:{self.proxy.password}".encode()).decode()
+        status = request_connect(link, address, f"Proxy-Authorization: Basic {login}\r\n" if self.proxy.user else "")
         if status == 407:
             self._fail("requires another user or password; set network.proxy_login", "proxy-login", lasting=True)
         if status == 403:
@@ -133,12 +88,12 @@ class Proxy:
 
     def _socks5(self, link: socket.socket, address: str) -> None:
         """Speak SOCKS version 5 (RFC 1928) with an optional user and password (RFC 1929)."""
-        link.sendall(b"\x05\x02\x00\x02" if self.user else b"\x05\x01\x00")
+        link.sendall(b"\x05\x02\x00\x02" if self.proxy.user else b"\x05\x01\x00")
         version, method = receive_exactly(link, 2)
         if version != 5:
             self._fail("is not a SOCKS5 proxy; check network.proxy", "proxy-failed", lasting=True)
-        if method == 2 and self.user:
-            user, password = self.user.encode(), self.password.encode()
+        if method == 2 and self.proxy.user:
+            user, password = self.proxy.user.encode(), self.proxy.password.encode()
             link.sendall(bytes((1, len(user))) + user + bytes((len(password),)) + password)
             if receive_exactly(link, 2)[1] != 0:
                 method = 0xFF
@@ -155,19 +110,11 @@ class Proxy:
             self._fail(f"cannot connect to {address} (SOCKS status {status})", "proxy-failed")
 
     def _fail(self, fault: str, code: str, *, lasting: bool = False) -> None:
-        raise ConnectionLost(f"the proxy {self.address} {fault}", code=code, lasting=lasting)
+        raise ConnectionLost(f"the proxy {self.proxy.address} {fault}", code=code, lasting=lasting)
 
 
 def open_connection(address: str, credentials: Credentials, peer: Party, seconds: float) -> socket.socket:
-    """Return a connection to a peer, by the proxy of our credentials and the relay of the address.
-
-    Raises
-    ------
-    ConnectionLost
-        If a proxy or a relay refuses.
-    OSError
-        If nobody answers on a direct connection.
-    """
+    """Return a connection to a peer; see :func:`fedsim.protocol.addresses.open_connection`."""
     relay = RelayAddress.parse(address)
     if relay is None:
         return _reach(address, credentials, seconds)
@@ -182,10 +129,8 @@ def grpc_target(address: str, credentials: Credentials, peer: Party) -> tuple[st
     with a proxy it dials a socket of this process, from which they are passed on.
     """
     relay = RelayAddress.parse(address)
-    if credentials.proxy is not None:
+    if credentials.proxy is not None or relay is None:
         return f"unix:{_local_socket_for(open_connection(address, credentials, peer, CONNECT_SECONDS))}", []
-    if relay is None:
-        return address, []
     ticket = request_ticket(relay, credentials, peer, CONNECT_SECONDS)
     return relay.address, [("grpc.http_connect_server", f"{ticket}{TICKET_HOST}")]
 
@@ -273,16 +218,23 @@ class RelayRegistration(threading.Thread):
         The relay.
     credentials
         Certificate, key and proxy of the party.
+
+    Attributes
+    ----------
     path
-        The socket of this machine at which the party accepts connections.
+        The socket of this machine at which the party has to accept connections before it starts the registration.
     """
 
-    def __init__(self, relay: RelayAddress, credentials: Credentials, path: Path) -> None:
+    def __init__(self, relay: RelayAddress, credentials: Credentials) -> None:
         super().__init__(name="fedsim-relay", daemon=True)
         self.relay, self.party = relay, certs.certificate_party(credentials.certificate)
-        self._credentials, self._path = credentials, path
+        self._credentials = credentials
+        self.folder, self.path = create_socket_folder()
         self._over, self._slots = threading.Event(), threading.BoundedSemaphore(MAX_JOINED)
         self._control: ssl.SSLSocket | None = None
+
+    def start(self) -> None:
+        """Register and keep doing so; raise ``SettingError`` if the relay refuses for good."""
         try:
             self._control = self._register()
         except ConnectionLost as error:
@@ -290,6 +242,7 @@ class RelayRegistration(threading.Thread):
                 code = "address-in-use" if error.code == "name-taken" else error.code
                 raise SettingError(str(error), code=code) from None
             log.warning("%s; retrying until it answers", error)
+        super().start()
 
     def run(self) -> None:
         pause, began = BACK_OFF, time.monotonic()
@@ -350,7 +303,7 @@ class RelayRegistration(threading.Thread):
             far = open_data_connection(self.relay, self._credentials.current(), ticket, CONNECT_SECONDS)
             near = socket.socket(socket.AF_UNIX)
             with _closed_on_failure(far), _closed_on_failure(near):
-                near.connect(str(self._path))
+                near.connect(str(self.path))
             join_sockets(near, far)
         except (ConnectionLost, OSError) as error:  # the caller tries again
             log.debug("a connection through the relay %s failed: %s", self.relay.address, error)
@@ -454,7 +407,7 @@ def _reason(error: Exception) -> str:
 def _reach(address: str, credentials: Credentials, seconds: float) -> socket.socket:
     """Return a connection to an address, through the proxy if there is one."""
     if credentials.proxy is not None:
-        link = credentials.proxy.open(address, seconds)
+        link = ProxyClient(credentials.proxy).open(address, seconds)
     else:
         link = socket.create_connection(split_address(address), timeout=seconds)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -503,3 +456,9 @@ def _socks_host(host: str) -> bytes:
         name = host.encode("idna")
         return bytes((3, len(name))) + name
     return bytes((1 if found.version == 4 else 4,)) + found.packed
+
+
+def check_relay(relay: RelayAddress, credentials: Credentials, party: Party, seconds: float) -> None:
+    """Raise ``ConnectionLost`` if a relay does not answer, or does not accept the certificate."""
+    with open_control(relay, credentials, seconds) as control:
+        ask_relay(control, relay, PING, PONG, party)

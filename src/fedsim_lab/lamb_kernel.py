@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,10 @@ import torch
 from torch import Tensor
 
 from fedsim import nvrtc
+from fedsim.errors import DeviceError
+from fedsim.splitnn.party_model import RunningLamb
+
+log = logging.getLogger("fedsim.lab")
 
 MOST_TENSORS = 32  # per launch: their pointers are its arguments
 THREADS = 256
@@ -62,3 +67,16 @@ class LambKernel:
         plan = (self.pieces, self.ranges, self.sums, self.settings, rate)
         for kernel in ("lamb_move", "lamb_step"):
             launch(self.device, kernel, len(self.pieces), tensors, plan)
+
+
+def start_kernels(optimiser: RunningLamb) -> list[LambKernel]:
+    """Return the kernels for all parameters; an empty list if they cannot be compiled, which is only slower."""
+    try:
+        compile_kernels(optimiser.device)
+    except DeviceError as fault:
+        log.warning("LAMB falls back to torch's slower kernels: %s", fault)
+        return []
+    own = optimiser.settings
+    numbers = torch.tensor([own.decay, *own.betas, own.eps, optimiser.greatest_norm], device=optimiser.device)
+    groups = [slice(first, first + MOST_TENSORS) for first in range(0, len(optimiser.parameters), MOST_TENSORS)]
+    return [LambKernel(optimiser.parameters[of], optimiser.means[of], optimiser.squares[of], numbers) for of in groups]
