@@ -129,6 +129,8 @@ class Links:
     similarity
         Similarities of each pair, one per compared field, (n, K, F); NaN where a field is missing. An array (n, K) is
         one field.
+    permit
+        What the holders of the rows require to answer for them, if anything.
 
     Examples
     --------
@@ -140,6 +142,7 @@ class Links:
 
     partner: AnyArray  # (n, K)
     similarity: AnyArray  # (n, K, F)
+    permit: Bits = field(default_factory=lambda: np.zeros(0, dtype=np.uint8), repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "similarity", with_fields(self.similarity))

@@ -20,7 +20,7 @@ from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
+from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
@@ -28,6 +28,7 @@ from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
+from fedsim.runtime.coordinator_linker import stored_links
 from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import prepare_primary, training_overrides
@@ -218,15 +219,12 @@ class JobCases:
         return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
-        rule = self.job.secondaries[name].linkage
-        counted = np.zeros(len(self.primary), dtype=bool)
-        counted[split.train] = True
-        secret = RunStore(self.folder, self.job).secret
-        prepared = self._prepared[name]
-        linked, delivery = link_encoded_tables(*prepared.encoded, counted, rule, secret, name)
-        lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
+        prepared, terms = self._prepared[name], self.job.secondaries[name].linkage
+        queries, candidates = prepared.encoded
+        links = FilterLinker(name, candidates, terms, RunStore(self.folder, self.job).secret).link(queries, split.train)
+        lists = np.arange(len(self.primary))
         return LinkedSecondary(
-            prepared.features, lists, partner, delivery.similarity, prepared.equal, name, prepared.embedding
+            prepared.features, lists, links.partner, links.similarity, prepared.equal, name, prepared.embedding
         )
 
 
@@ -299,10 +297,7 @@ def remote_cases(
     rows, every, nobody = prepared.split.train, np.arange(len(table)), np.full(len(table), -1)
     linked = []
     for name in job.secondaries:
-        path = context.folder / "lists" / f"{name}.safetensors"
-        if not path.is_file():
-            raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
-        links, features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
+        links, features = stored_links(RunStore.of(context), name), Features(np.zeros((0, 0), np.float32))
         partner: AnyArray = links.partner
         embedding = fetch_embedding(name, links) if fetch_embedding else None
         if job.protection.sealed:

@@ -1,6 +1,5 @@
 """Link, prepare, train and predict with the tables of all parties; save what was trained, and load it."""
 
-import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fedsim import errors, registry, training, validation
+from fedsim import errors, training, validation
 from fedsim.data.features import (
     FeaturePreprocessor,
     FeatureRules,
@@ -25,11 +24,11 @@ from fedsim.data.features import (
 )
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
-from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
 from fedsim.pipeline.fit import FitPlan, fit
+from fedsim.pipeline.linker import LocalLinker, metric_from_state, unreadable_links
 from fedsim.pipeline.partner_features import LocalRows
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
-from fedsim.privacy.bounds import check_sigma, sigma_for_bound
+from fedsim.privacy.bounds import check_sigma
 from fedsim.splitnn import Features, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
@@ -37,61 +36,9 @@ from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
 from fedsim.training.config import build_config
 from fedsim.training.data import target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
-from fedsim.types import AnyArray, Explanation, Floats, Floats32, LinkageResult, Links, Scale, Split
+from fedsim.types import AnyArray, Explanation, Floats, Floats32, LinkageResult, Links, Split
 
 MIN_NEAR_SHARE = 0.1  # of the primary's identifiers, within the secondary's range and as much again on either side
-
-
-def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
-    """Return standard normal noise, one row per record and one column per partner.
-
-    Equal identifiers get equal noise, in training and at prediction, so that repeated requests do not average it out.
-
-    >>> drawn = record_noise(pl.DataFrame({"lat": [1, 2, 1]}), k=2, seed=0)
-    >>> bool((drawn[0] == drawn[2]).all()), bool((drawn[0] == drawn[1]).any())
-    (True, False)
-    """
-    # Numbers as floats: pandas converts whole numbers as soon as one is missing; -0.0 becomes 0.0.
-    normalised = identifiers.with_columns(pl.selectors.numeric().cast(pl.Float64) + 0.0)
-    rows = [json.dumps(row, default=str) for row in normalised.rows()]
-    noise = {}
-    for row in set(rows):
-        digest = hashlib.sha256(f"{seed} {row}".encode()).digest()
-        noise[row] = np.random.default_rng(int.from_bytes(digest, "big")).standard_normal(k)
-    return np.stack([noise[row] for row in rows])
-
-
-@dataclass(frozen=True)
-class LinkRule:
-    """The links to one secondary, as fixed in training."""
-
-    pair: LinkedColumns
-    k: int
-    sigma: float
-    scale: Scale
-
-    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, config: training.Config) -> LinkageResult:
-        """Return the links of any primary records, seen in training or not (paper, section 4.2)."""
-        found = _nearest_links(self.pair, primary, secondary, self.k, config.device)
-        return self.add_similarities(found, primary, party_model.RandomSource(config.seed, COORDINATOR))
-
-    def add_similarities(
-        self, found: LinkageResult, primary: pl.DataFrame, random: party_model.RandomSource
-    ) -> LinkageResult:
-        """Return the links with similarities; the noise depends on a record's identifiers, not on its row."""
-        seed = random.step_seed(f"noise for {self.pair.party}")
-        noise = record_noise(self.pair.primary_identifiers(primary), self.k, seed) if self.sigma else None
-        similarity = similarities(found.distance, self.scale, sigma=self.sigma, noise=noise)
-        return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
-
-
-def _nearest_links(
-    pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int, device: str
-) -> LinkageResult:
-    ours, theirs = pair.primary_identifiers(primary), pair.secondary_identifiers(secondary)
-    k = validation.validate_k(k, len(secondary), pair.party)
-    device = "cpu" if device == "cpu" else "auto"  # not every metric has a search on the GPU, or gains by it
-    return link(ours, theirs, metric=pair.metric, k=k, device=device, primary_name=PRIMARY, secondary_name=pair.party)
 
 
 @dataclass(frozen=True)
@@ -129,16 +76,17 @@ class TrainingLabels:
 class LinkedTable:
     """A secondary of the trained model; in a real federation its table stays with its owner."""
 
-    rule: LinkRule
+    pair: LinkedColumns
+    linker: LocalLinker
     preparation: FeaturePreprocessor
     table: pl.DataFrame
 
     def features(self) -> Features:
         """Return the table as its network takes it."""
-        return Features.of(self.preparation.apply(self.rule.pair.secondary_features(self.table)))
+        return Features.of(self.preparation.apply(self.pair.secondary_features(self.table)))
 
     def __repr__(self) -> str:
-        pair = self.rule.pair
+        pair = self.pair
         return f"{pair.party}: {len(self.table):,} records linked by {', '.join(pair.ours)}, {pair.metric.name}"
 
 
@@ -203,11 +151,11 @@ class Federation:
 
     def links(self, primary: pl.DataFrame) -> list[LinkageResult]:
         """Link records to every secondary."""
-        return [party.rule.links(primary, party.table, self.model.config) for party in self.linked]
+        return [party.linker.search(party.pair.primary_identifiers(primary)) for party in self.linked]
 
     def neighbours(self, primary: pl.DataFrame) -> list[Links]:
         """Link records to every secondary, as the method needs them."""
-        return [_method_neighbours(found, self.model.config) for found in self.links(primary)]
+        return [party.linker.link_new(party.pair.primary_identifiers(primary)) for party in self.linked]
 
 
 def fit_federation(
@@ -221,27 +169,31 @@ def fit_federation(
     """Link, prepare and train; scales are fitted on the training rows and, at a secondary, on their partners only."""
     own = inputs.drop_identifiers(primary, plan.identifiers, PRIMARY)
     preparation = fit_preprocessor(own, party=PRIMARY, rows=split.train, rules=plan.rules, label=labels.name)
-    random, tau = party_model.RandomSource(plan.config.seed, COORDINATOR), plan.settings.tau
     linked, links, local = [], [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
-        found = _nearest_links(pair, primary, table, plan.settings.k, plan.config.device)
+        linker = LocalLinker(
+            pair.party,
+            pair.secondary_identifiers(table),
+            pair.metric,
+            plan.settings.k,
+            sigma=plan.settings.sigma,
+            tau=plan.settings.tau,
+            **_linker_options(pair.party, plan.config),
+        )
+        found = linker.search(pair.primary_identifiers(primary), split.train)
         _warn_of_distant_identifiers(pair, primary, table)
-        scale = fit_scale(found.distance[split.train])
-        sigma = plan.settings.sigma if tau is None else sigma_for_bound(tau, scale.deviation)
-        if tau is not None and not pair.metric.whole:
+        if linker.tau is not None and not pair.metric.whole:
             why = f"{pair.metric.name} distances are not, and the bound changes with their unit"
             message = f"tau bounds an attack on whole-number distances (Hamming); {why}"
             warnings.warn(message, UserWarning, stacklevel=3)
-        rule = LinkRule(pair, plan.settings.k, sigma, scale)
-        found = rule.add_similarities(found, primary, random)
         columns, partners = pair.secondary_features(table), np.unique(found.partner[split.train])
         theirs = fit_preprocessor(columns, party=pair.party, rows=partners, rules=plan.rules)
-        neighbours = _method_neighbours(found, plan.config)
+        neighbours = linker.as_links(found)
         prepared = Features.of(theirs.apply(columns))
         rows = training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party)
         seen = embed_secondary(prepared, pair.party, plan.config) if plan.settings.stacked else None
         local.append(LocalRows([rows], seen))
-        linked.append(LinkedTable(rule, theirs, table))
+        linked.append(LinkedTable(pair, linker, theirs, table))
         links.append(found)
     features = Features.of(preparation.apply(own))
     own_data = training.PrimaryData(features, labels.values, labels.task_type, PRIMARY, labels.weights)
@@ -295,11 +247,11 @@ def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, sec
             warnings.warn(errors.replace_unprintable(message), UserWarning, stacklevel=4)
 
 
-def _method_neighbours(links: LinkageResult, config: training.Config) -> Links:
-    """Return the links as the method needs them; if it needs only equal records, all others become row -1."""
-    equal = links.distance == 0
-    some = config.method.partners is methods.PartnerRequirement.SOME
-    return Links(np.where(equal, links.partner, -1) if some else links.partner, links.similarity)
+def _linker_options(party: str, config: training.Config) -> dict[str, Any]:
+    """Return what the configuration of training decides about the links to one secondary."""
+    seed = party_model.RandomSource(config.seed, COORDINATOR).step_seed(f"noise for {party}")
+    equal_only = config.method.partners is methods.PartnerRequirement.SOME
+    return {"seed": seed, "equal_only": equal_only, "device": config.device}
 
 
 # A trained estimator is saved as one folder per party:
@@ -351,8 +303,15 @@ def save_estimator(path: Path, estimator: Any) -> None:
     if federation.trees is not None:
         trees, described = federation.trees.stacked.state()
         facts["trees"] = {**described, "texts": federation.trees.texts}
-    links = {party.rule.pair.party: link_rule_state(party.rule) for party in federation.linked}
-    preprocessors = {party.rule.pair.party: party.preparation for party in federation.linked}
+    links = {
+        party.pair.party: {
+            "primary_columns": party.pair.ours,
+            "secondary_columns": party.pair.theirs,
+            **party.linker.state(),
+        }
+        for party in federation.linked
+    }
+    preprocessors = {party.pair.party: party.preparation for party in federation.linked}
     weights = federation.model.parts()
     if path.exists() and not (path / PRIMARY / MODEL).is_file():
         raise errors.FileError(f"{path} exists and is not a model; choose another folder", code="not-a-model")
@@ -381,21 +340,31 @@ def load_estimator(
     if links and len(tables) != len(links):
         message = f"{len(tables)} secondaries, but the model was trained with {len(links)}; give these, in that order"
         raise errors.SettingError(message, code="secondary-count", limit=len(links))
-    rules = [link_rule_from_state(party, state) for party, state in links.items()]
-    tables = inputs.drop_label(tables, facts.get("label"), [rule.pair for rule in rules])
-    linked = tuple(
-        LinkedTable(rule, FeaturePreprocessor.from_json(features[rule.pair.party]), table)
-        for rule, table in zip(rules, tables, strict=False)
-    )
+    pairs = [_stored_columns(party, state) for party, state in links.items()]
+    tables = inputs.drop_label(tables, facts.get("label"), pairs)
     parameters = {**facts["parameters"], "device": device}
-    parameters["metric"] = parameters["metric"] or [party.rule.pair.metric for party in linked]
+    parameters["metric"] = parameters["metric"] or [pair.metric for pair in pairs]
     parameters["method"] = parameters["method"] or method
     if parameters["method"] is None:
         message = "the model was trained with a custom method; pass the same to load as method=..."
         raise errors.SettingError(message, code="custom-method")
     estimator = kind(secondaries, **parameters)
-    preparation = FeaturePreprocessor.from_json(features[PRIMARY])
-    model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
+    preparation, config = FeaturePreprocessor.from_json(features[PRIMARY]), _trained_config(estimator, facts)
+    linked = tuple(
+        LinkedTable(
+            pair,
+            LocalLinker.restore(
+                pair.party,
+                pair.secondary_identifiers(table),
+                links[pair.party],
+                **_linker_options(pair.party, config),
+            ),
+            FeaturePreprocessor.from_json(features[pair.party]),
+            table,
+        )
+        for pair, table in zip(pairs, tables, strict=False)
+    )
+    model = _rebuild_model(config, facts["target"], preparation, linked, weights)
     identifiers, typical = tuple(facts["identifiers"]), facts.get("typical")
     trees = _load_trees(path, facts["trees"], model.config, linked) if "trees" in facts else None
     estimator.federation_ = Federation(model, preparation, identifiers, linked, typical, trees, facts.get("label"))
@@ -408,6 +377,14 @@ def load_estimator(
     return estimator
 
 
+def _stored_columns(party: str, state: Mapping[str, Any]) -> LinkedColumns:
+    try:
+        columns = tuple(state["primary_columns"]), tuple(state["secondary_columns"])
+        return LinkedColumns(party, *columns, metric_from_state(state["metric"]))
+    except (LookupError, TypeError) as error:
+        raise unreadable_links(party, error) from error
+
+
 def _load_trees(
     path: Path, facts: Mapping[str, Any], config: training.Config, linked: Sequence[LinkedTable]
 ) -> EmbeddedTrees:
@@ -416,7 +393,7 @@ def _load_trees(
     except (OSError, KeyError, SafetensorError) as error:
         message = f"{path / PRIMARY / TREES} cannot be read; give the whole folder that save() wrote"
         raise errors.FileError(message, code="damaged-model") from error
-    rows = tuple(embed_secondary(party.features(), party.rule.pair.party, config) for party in linked)
+    rows = tuple(embed_secondary(party.features(), party.pair.party, config) for party in linked)
     return EmbeddedTrees(stacked, tuple(facts["texts"]), rows)
 
 
@@ -472,50 +449,10 @@ def _rebuild_model(
     """Build the networks from the columns' shapes, and load their weights."""
     lists, device = [], party_model.resolve_device(config.device)
     for party in linked:
-        name = party.rule.pair.party
+        name = party.pair.party
         holder = secondary_model.restore_secondary(
             name, party.features(), config.secondary, weights[name], device=device
         )
-        lists.append(training.NeighbourList(Links.without_records(party.rule.k), (holder,)))
+        lists.append(training.NeighbourList(Links.without_records(party.linker.k), (holder,)))
     columns = Features.without_records(preparation)
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)
-
-
-def link_rule_state(rule: LinkRule) -> dict[str, Any]:
-    """Return the links to one secondary as JSON values."""
-    return {
-        "primary_columns": rule.pair.ours,
-        "secondary_columns": rule.pair.theirs,
-        "metric": metric_state(rule.pair.metric),
-        "k": rule.k,
-        "sigma": rule.sigma,
-        "scale": [rule.scale.mean, rule.scale.deviation],
-    }
-
-
-def link_rule_from_state(party: str, state: Mapping[str, Any]) -> LinkRule:
-    """Return the rule that :func:`link_rule_state` described."""
-    try:
-        metric = state["metric"]
-        if not isinstance(metric, str):
-            fields = (WeightedField(column, get_metric(word), weight) for column, word, weight in metric)
-            metric = WeightedSum(tuple(fields))
-        columns = tuple(state["primary_columns"]), tuple(state["secondary_columns"])
-        pair = LinkedColumns(party, *columns, get_metric(metric))
-        return LinkRule(pair, state["k"], state["sigma"], Scale(*state["scale"]))
-    except (LookupError, TypeError) as error:
-        message = f"the link rule of {party} cannot be read ({type(error).__name__}); save it again"
-        raise errors.FileError(message) from error
-
-
-def metric_state(metric: Metric) -> Any:
-    """Return the name of a metric, or the fields of a weighted sum.
-
-    >>> metric_state(get_metric("days"))
-    'days'
-    """
-    if isinstance(metric, WeightedSum):
-        return [[field.column, metric_state(field.measure), field.weight] for field in metric.fields]
-    if metric.name in registry.METRICS and registry.METRICS[metric.name] == metric:
-        return metric.name
-    raise errors.SettingError(f"metric '{metric.name}' is not one of FedSim's own; a model with it cannot be saved")

@@ -28,6 +28,7 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary, RunRecord
+from fedsim.runs.run_folder import links_path
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
@@ -230,7 +231,7 @@ def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
         caption="A steep fall means that few partner records matter; a flat band means that a larger K may help.",
         axis="similarity, scaled",
     )
-    path = run.folder / "lists" / f"{links.secondary}.safetensors"
+    path = links_path(run.folder, links.secondary)
     if path.is_file() and links.records >= charts.MIN_RECORDS_SHOWN:
         similarity = load_private_links(path).overall.astype(np.float64)
         chosen = sorted({0, (links.k - 1) // 2, links.k - 1})
@@ -312,7 +313,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
             if terms.blur:
                 secret = NoiseSecrets(run.folder, own.folder).lasting
                 places = blur_identifiers(places, terms, secret, str(own.party))
-            links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
+            links = load_private_links(links_path(run.folder, name))
             caption = "The primary's records in cells, shaded by the median similarity of the best link. Point at a "
             caption += "cell to see lines to the cells that share most of its partner records."
             figure = charts.grid_map_figure(
@@ -378,7 +379,7 @@ def _gates(run: FinishedRun) -> PageSection:
     }
     pairs: dict[str, tuple[Floats | None, MergeImportance | None]] = {}  # by the name of the curve
     for one in record.lists:
-        path = run.folder / "lists" / f"{one.secondary}.safetensors"
+        path = links_path(run.folder, one.secondary)
         vectors = load_private_links(path).similarity if path.is_file() else np.full((1, 1, 1), np.nan)  # (n, K, F)
         for name, field in zip(field_names(one.secondary, vectors.shape[2]), np.moveaxis(vectors, 2, 0), strict=True):
             known = field.ravel()[np.isfinite(field.ravel())].astype(np.float64)

@@ -53,6 +53,11 @@ def run_path(job: Job, party_file: PartyFile) -> Path:
     return party_file.folder / f"{job.name}-{job.hash}"
 
 
+def links_path(folder: Path, secondary: str) -> Path:
+    """Return the path of the primary's links to a secondary in a run folder."""
+    return folder / "lists" / f"{secondary}.safetensors"
+
+
 def is_trained(folder: Path) -> bool:
     """Return whether a run folder has the party's part of a trained model."""
     return any((folder / TRAINED_MODEL).glob("step-*"))

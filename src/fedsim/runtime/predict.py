@@ -26,13 +26,14 @@ from fedsim.linkage.private_linkage import mean_similarity
 from fedsim.pipeline.party_table import PartyData
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Partners, Party, Phase, Role
-from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
+from fedsim.protocol.messages import Party, Phase, Role
+from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime import partner_rows
+from fedsim.runtime.coordinator_linker import CoordinatorLinker
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
@@ -130,6 +131,7 @@ class Predictor:
             self._trees, self._texts = StackedTrees.from_state(tensors, facts), facts.get("texts", [])
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
+        self._linkers = {name: CoordinatorLinker(store, name, self._coordinator) for name in context.job.lists}
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
         self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
@@ -221,8 +223,7 @@ class Predictor:
             raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
-        store = RunStore.of(self.context)
-        return features, {name: store.encode_new(data, name) for name in job.lists}
+        return features, {name: linker.encode_new(data) for name, linker in self._linkers.items()}
 
     def _predict_together(
         self, features: Features, names: Floats32, encoded: Mapping[str, EncodedTable], *, explained: bool
@@ -291,10 +292,6 @@ class Predictor:
         allowed = self.context.party_file.serving.when_partner_is_away == "others"
         return allowed and bool(self._trained.facts.get("party_dropout"))
 
-    def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
-        terms = self.context.job.secondaries[name].linkage
-        return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
-
     def _missing_lists(self, away: Sequence[str]) -> tuple[str, ...]:
         """Return the lists of partners of which a holder is away."""
         job = self.context.job
@@ -303,10 +300,10 @@ class Predictor:
     def _neighbours(self, name: str, encoded: EncodedTable, missing: Sequence[str]) -> Links:
         if name in missing:
             return self._absent_list(name, len(encoded))
-        found = self._new_partners(name, encoded)
+        found = self._linkers[name].link_new(encoded)
         for holder in self.context.job.holders(name):
-            self._remotes[holder].use_partners(found)
-        return Links(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
+            self._remotes[holder].use_permit(found.permit)
+        return found
 
     def _embedded(self, lists: Sequence[Links], missing: Sequence[str]) -> list[EmbeddedPartners | None]:
         """Request what the trees see of the partners of new records; None for a list that is missing."""
@@ -341,7 +338,7 @@ class Predictor:
         away: list[str] = []
         embedded: list[EmbeddedPartners | None] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
-            found, now = self._new_partners(name, table), datetime.now(UTC)
+            found, now = self._linkers[name].link_new(table), datetime.now(UTC)
             rows = partner_rows.load_rows(self.context, name, now)
             missing = rows.missing(found.partner)
             if len(missing) and name in self._wait_for_secondaries():
@@ -353,13 +350,13 @@ class Predictor:
             if len(missing):
                 form = wire_format(job.training.wire)
                 remote = RemoteSecondary(peer.session(), form, predicting=True)
-                remote.use_partners(found)
+                remote.use_permit(found.permit)
                 rows = rows.extend(missing, partner_rows.fetch_rows(remote, missing), now)
                 rows.save(rows_path(self.context.folder, name))
             weights, _ = store.load_weights(partner_rows.partner_model(name))
             config = training_config(job).secondary
             holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
-            lists.append(Links(rows.places(found.partner), np.array(found.similarity, np.float64)))
+            lists.append(Links(rows.places(found.partner), found.similarity))
             embedded.append(EmbeddedPartners(rows.values, lists[-1]))
         shapes = [Links.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]

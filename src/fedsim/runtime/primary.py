@@ -23,26 +23,25 @@ from fedsim.data.features import FeaturePreprocessor, mean_trigrams, name_trigra
 from fedsim.data.splits import single_record_error
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
-from fedsim.linkage.private_linkage import count_links, load_private_links, mean_similarity, save_private_links
+from fedsim.linkage.private_linkage import count_links, mean_similarity
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.pipeline.fit import FitPlan, Fitted, fit
 from fedsim.pipeline.partner_features import PartnerFeatures
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol import transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
-from fedsim.protocol.roles.primary import EncodedQueries, fetch_partners, send_finish
+from fedsim.protocol.roles.primary import send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS, SERVICES
 from fedsim.runs import earlier_run, record
 from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL, PartyProgress
 from fedsim.runtime import partner_rows
+from fedsim.runtime.coordinator_linker import CoordinatorLinker
 from fedsim.runtime.partner_rows import RemoteRows, fetch_stored_rows
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore, load_earlier_model
 from fedsim.splitnn import Features, FedSim, party_model
 from fedsim.splitnn.methods import EarlierWeights
-from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS, StackedTrees
 from fedsim.training.config import ConfigOverrides, build_config
@@ -132,7 +131,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         starting = replace(prepared, data=replace(prepared.data, earlier=earlier))
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     lists = {
-        party: _load_or_fetch_links(context, coordinator, table, party, prepared.split)
+        party: CoordinatorLinker(store, party.name, coordinator).link(table, prepared.split.train)
         for party in context.secondaries
         if party.name in context.job.lists
     }
@@ -225,30 +224,6 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
     hooks = [OwnerStopHook(context.connection.stop_signal)]
     result = training.train(prepared.data, [], prepared.split, config, hooks=hooks)
     _save_model(store, SOLO_MODEL, prepared, result, typical_inputs(prepared))
-
-
-def _load_or_fetch_links(
-    context: PartyContext, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
-) -> Links:
-    """Return the partners of every record, from the coordinator or from what it sent before."""
-    store = RunStore.of(context)
-    encoded = store.encoded(table, party.name)
-    counted = np.zeros(len(encoded), dtype=bool)
-    # Others learn how many records count, and under sealed labels that must not show how many have no label.
-    counted[slice(None) if context.job.protection.sealed else split.train] = True
-    path = store.folder / "lists" / f"{party.name}.safetensors"
-    saved = load_private_links(path) if path.is_file() else None
-    have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
-    digest, terms = transport.offer_digest(encoded, counted.astype(np.uint8)), table.job.secondaries[party.name].linkage
-    queries = EncodedQueries(party.name, encoded, counted, digest, terms)
-    answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
-    if answer is None and saved is not None:
-        return saved
-    if answer is None:
-        raise errors.PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_private_links(Links(answer.partner, answer.similarity), path)
-    return load_private_links(path)
 
 
 @dataclass(frozen=True, eq=False)

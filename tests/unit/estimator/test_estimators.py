@@ -43,12 +43,12 @@ def test_every_method_trains_and_predicts(town, flats, price, method, preset):
 
 def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
-    (rule,) = [party.rule for party in model.federation_.linked]
+    (linker,) = [party.linker for party in model.federation_.linked]
     (fresh,) = model.links_for(flats[400:])
-    plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="great-circle", k=5, scale=rule.scale)
+    plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="great-circle", k=5, scale=linker.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)
-    assert rule.scale == model.links_[0].scale
+    assert linker.scale == model.links_[0].scale
 
 
 def test_names_link_by_weighted_qgrams_unless_another_metric_is_named(town, flats, price):
@@ -245,9 +245,8 @@ def test_a_secondary_is_prepared_by_the_partners_of_training_records(town, flats
 
 def test_noise_belongs_to_the_record_and_not_to_its_row(town, flats, price):
     model = quick(town, sigma=0.5).fit(flats, price)
-    (rule,) = [party.rule for party in model.federation_.linked]
-    config = model.federation_.model.config
-    turned = rule.links(flats.reverse(), town.rentals, config).similarity[::-1]
+    (linker,) = [party.linker for party in model.federation_.linked]
+    turned = linker.link_new(flats.reverse().select(PLACE)).overall[::-1]
     np.testing.assert_array_equal(turned, model.links_[0].similarity)
     np.testing.assert_allclose(model.predict(flats.reverse())[::-1], model.predict(flats), rtol=1e-5)
     np.testing.assert_allclose(model.predict(flats[7:8]), model.predict(flats)[7], rtol=1e-5)

@@ -17,7 +17,7 @@ from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS
 from fedsim.storage.tensor_file import scratch_array
-from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers32
+from fedsim.types import Bits, EncodedTable, Flags, Floats32, Integers32, Links
 
 CPU = torch.device("cpu")
 
@@ -33,7 +33,7 @@ class EncodedQueries:
     terms: LinkageConfig
 
 
-def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Partners | None:
+def fetch_partners(session: Session, table: EncodedQueries, have: str) -> Links | None:
     """Request the partners of every record; return None if those with the digest ``have`` are still valid."""
     request, encoded = session.send(m.Offer(table.partner_list, table.digest, have)), table.encoded
     if session.wait_reply(request, m.Want).wanted:
@@ -46,16 +46,19 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Part
     first, place = distinct_rows(encoded.bits)
     if isinstance(answer, m.Partners) and len(answer.partner) == len(first):
         answer = replace(answer, partner=answer.partner[place], similarity=answer.similarity[place])
-    return _check_partners(session, answer, name, len(encoded), terms, table.counted)
+    found = _check_partners(session, answer, name, len(encoded), terms, table.counted)
+    return Links(found.partner, found.similarity)
 
 
-def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable, terms: LinkageConfig) -> m.Partners:
+def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable, terms: LinkageConfig) -> Links:
     """Request the partners of records that took no part in training."""
     queries = m.NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
     answer = session.call(queries, m.Message)
     if isinstance(answer, m.Done):
         raise PeerError(f"{session.peer} cannot link '{partner_list}': {answer.fault}", code="not-linked")
-    return _check_partners(session, answer, partner_list, len(encoded), terms, None)
+    found = _check_partners(session, answer, partner_list, len(encoded), terms, None)
+    # Arrays of a message are read-only views.
+    return Links(np.array(found.partner, np.int64), np.array(found.similarity, np.float64), np.array(found.sealed))
 
 
 def _check_partners(
@@ -122,13 +125,13 @@ class RemoteSecondary:
             fault = f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records"
             raise PeerError(fault, code="bad-width")
         self.width, self.n_records = ready.width, ready.n_records
-        self._sealed: AnyArray = transport.NO_BYTES
+        self._sealed: Bits = transport.NO_BYTES
         self._embedding_width: int | None = None
         self._request: tuple[int, int, int] | None = None  # step, number of rows, sequence number
 
-    def use_partners(self, partners: m.Partners) -> None:
-        """Request rows of these partners from now on."""
-        self.n_records, self._sealed = partners.n_candidates, np.array(partners.sealed)
+    def use_permit(self, permit: Bits) -> None:
+        """Show this permit with all further requests outside training."""
+        self._sealed = permit
 
     def begin(self, total_steps: int) -> None:
         self._request = None
