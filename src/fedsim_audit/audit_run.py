@@ -22,7 +22,7 @@ from fedsim_audit import audit_report, budget_attacks, build_checks, linkage_att
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
 STAGES = {"link": 0.0, "primary": 0.02, "coordinator": 0.2, "train": 0.25, "repeat": 0.4, "advice": 0.65, "end": 1.0}
-SEARCH_EFFORT = 4  # the search for settings attacks so many times fewer records than the audit itself
+SEARCH_EFFORT = 4  # the search for settings attacks a quarter of the records of the audit itself
 
 
 @dataclass(frozen=True, eq=False)

@@ -370,7 +370,7 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
         return
 
     def seen(number: int) -> tuple[PrimaryView, Integers]:
-        """Return the links of training with those of so many records per target, and which records these are."""
+        """Return the links of training with those of ``number`` records per target, and which records these are."""
         used, own, links = np.flatnonzero(probes().turn < number), linkage.view, probes().view
         partner = np.vstack([linkage.order[own.partner], links.partner[used]])
         together = np.vstack([own.similarity, links.similarity[used]])
@@ -403,7 +403,7 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
 
 
 def probes_per_row(audit: BudgetAudit, n_rows: int) -> int:
-    """Return how many made-up records may be linked to each of so many rows."""
+    """Return how many made-up records may be linked to each row."""
     allowed, most = audit.allowance, MAX_QUICK_JOBS if audit.settings.quick else MAX_PROBES
     degree = int(np.bincount(audit.linkage.view.partner.ravel()).max())
     limits = [allowed.new_records // n_rows, most, max(allowed.new_links, NEW_LINK_FACTOR * degree)]

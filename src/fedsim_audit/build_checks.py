@@ -36,7 +36,7 @@ MAX_CHECKED = 20_000  # requests by which a limit is reached
 
 
 def planned_checks(audit: BudgetAudit) -> Iterator[PlannedAttack]:
-    """Plan the checks of what a primary that asks again is told."""
+    """Plan the checks of the answers to a repeated request."""
     promised = Guarantee("a request that is repeated within a job gets the same answer", 0.0)
     run = partial(noise_again, audit)
     yield _check("noise drawn again", "what noise should hide, by asking again", run, promised)

@@ -171,9 +171,9 @@ def _paper_minutes(name: str, paper: dict[str, dict[str, float]]) -> tuple[str, 
 def training_sheet(bench: StudyContext, records: int) -> ResultSheet:
     """Measure the time of an epoch with the paper's sizes; made-up records suffice, as content does not affect time."""
     began, rows = time.perf_counter(), []
-    for word, papers in EPOCH_SECONDS.items():
+    for word, paper in EPOCH_SECONDS.items():
         cells = (
-            _epoch_time_cell(word, name, papers[name], records, bench) if name in papers else "-"
+            _epoch_time_cell(word, name, paper[name], records, bench) if name in paper else "-"
             for name in TIMED_DATASETS
         )
         rows.append((STUDY_RUNGS[word].name, *cells))

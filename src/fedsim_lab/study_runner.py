@@ -252,8 +252,8 @@ def data_differences(part: StudyPart, dataset: Dataset) -> Iterator[str]:
     """Yield the differences from the paper: numbers of records, and what is known about the files."""
     about, counts = dataset.about, (len(dataset.primary), len(dataset.secondaries[0].table))
     if about.scores and counts != about.records[:2]:
-        ours, papers = (" and ".join(f"{count:,}" for count in each) for each in (counts, about.records[:2]))
-        yield f"{part.title}: {ours} records, the paper had {papers}"
+        ours, paper = (" and ".join(f"{count:,}" for count in each) for each in (counts, about.records[:2]))
+        yield f"{part.title}: {ours} records, the paper had {paper}"
     if about.note:
         yield f"{part.dataset}: {about.note}"
     yield from _own_difference(part)

@@ -98,7 +98,7 @@ class TrainingPlan:
             yield StepProgress(step, sum(current for current, _ in found), len(found), hours)
 
     def run(self, seconds: float, report: MessageCallback, clock: Callable[[], float] = time.monotonic) -> int:
-        """Train what is missing, in order, and start no training after so many seconds; return how many were run."""
+        """Train what is missing, in order, and start no training after ``seconds``; return how many were run."""
         began, done = clock(), 0
         for step in self.steps():
             for rung, arrays in self.trainings(step):

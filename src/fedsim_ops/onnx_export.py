@@ -84,7 +84,7 @@ def decode(target: Target, prediction: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PrimaryNetwork:
-    """The network of a finished run, inputs of zeros by name (no record of anybody), and facts for its users."""
+    """The network of a finished run, inputs of zeros by name (no records), and facts for its users."""
 
     network: WholeNetwork
     inputs: dict[str, AnyArray]

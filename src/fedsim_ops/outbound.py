@@ -1,10 +1,10 @@
 """Outgoing connections of a party: directly, through an HTTP or SOCKS5 proxy, and through a relay.
 
 A party behind a relay opens no port. It holds one connection to the relay, the *registration*: mutual TLS, one line per
-request. Whoever calls asks the relay on such a connection, too. The relay then gives one ticket to the caller and one
+request. A caller asks the relay on such a connection, too. The relay then gives one ticket to the caller and one
 to the registered party; each opens a data connection, shows its ticket in an HTTP CONNECT request, and the relay joins
 the two. What follows is the TLS of the two parties, which the relay cannot read. A ticket is random, valid once and for
-seconds, so that whoever watches the network gains nothing by it.
+seconds, so it is useless to an observer of the network.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def ask_relay(control: ssl.SSLSocket, relay: RelayAddress, request: str, expecte
 
 
 class RelayRegistration(threading.Thread):
-    """Keeps a party registered at a relay and opens a connection whenever somebody calls it.
+    """Keeps a party registered at a relay and opens a connection for every call.
 
     Parameters
     ----------
@@ -365,7 +365,7 @@ def request_connect(link: socket.socket, target: str, header: str = "") -> int:
 
 
 def receive_exactly(link: socket.socket, count: int) -> bytes:
-    """Return so many bytes; raise ``ConnectionResetError`` if there are fewer."""
+    """Return ``count`` bytes; raise ``ConnectionResetError`` if there are fewer."""
     received = b""
     while len(received) < count:
         piece = link.recv(count - len(received))

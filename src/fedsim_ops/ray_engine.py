@@ -72,7 +72,7 @@ class RayEngine:
             settings = {**LOOPBACK, **STARTUP_TIMEOUTS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
         if ":" in address and ask_without_token(address) is grpc.StatusCode.UNAUTHENTICATED:
-            # Ray sends its token to an explicit address only if told to.
+            # Ray sends its token to an explicit address only on request.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             self._ray: Any = import_module("ray")

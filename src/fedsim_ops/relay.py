@@ -40,7 +40,7 @@ from fedsim_ops import outbound
 
 log = logging.getLogger("fedsim.relay")
 
-REFUSAL_LOG_SECONDS = 60.0  # per address or party: anybody can be refused as often as they like
+REFUSAL_LOG_SECONDS = 60.0  # per address or party: a caller can be refused any number of times
 MAX_REFUSED = 64  # addresses and parties that are logged in that time
 ADMISSION_SECONDS = 10.0  # to prove who one is
 TICKET_SECONDS = 10.0  # for both ends to show their tickets

@@ -42,7 +42,7 @@ HASH_DIGITS = 12  # of a job in metrics, traces and logs
 FLUSH_SECONDS = 3.0  # for the last spans and log lines, when a party ends
 MAX_LABELS = 100  # values of one label; further ones are counted as OTHER
 OTHER = "other"
-STEP_SAMPLE = 100  # one span for so many training steps
+STEP_SAMPLE = 100  # training steps per span
 STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUEST_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 PATHS = ("/predict", "/health")
@@ -499,8 +499,8 @@ def log_facts(record: logging.LogRecord) -> dict[str, Any]:
         error = record.exc_info[1]
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
-        said = f": {error}" if isinstance(error, FedSimError) else ""
-        facts["traceback"] = [*lines, f"{type(error).__name__}{said}"]
+        message = f": {error}" if isinstance(error, FedSimError) else ""
+        facts["traceback"] = [*lines, f"{type(error).__name__}{message}"]
     return facts
 
 

@@ -49,11 +49,11 @@ def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopp
         for name in stopped:
             parties.running[name].send(signal.SIGSTOP)
         waiting = RENTALS if stopped == [CITY] else CITY
-        parties.until(lambda: "lost" in parties.said(waiting))
+        parties.until(lambda: "lost" in parties.output_of(waiting))
         for name in stopped:
             parties.running[name].send(signal.SIGCONT)
         assert parties.finish() == expected
-        assert "retrying" in parties.said(waiting)
+        assert "retrying" in parties.output_of(waiting)
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_network_that_is_dead_for_a_while_is_waited_for(expected, tmp_path):
         parties.until_step(6)
         for network in networks:
             network.stall()
-        parties.until(lambda: "secondary 'rentals' is connected but has not answered" in parties.said(CITY))
+        parties.until(lambda: "secondary 'rentals' is connected but has not answered" in parties.output_of(CITY))
         for network in networks:
             network.resume()
         assert parties.finish() == expected
@@ -106,7 +106,9 @@ def test_certificates_keys_and_authority_are_replaced_in_the_middle_of_a_trainin
     with proxies(place) as networks, party_processes(place, before) as parties:
 
         def noticed(times):
-            parties.until(lambda: all(parties.said(name).count("new connections use") == times for name in place.names))
+            parties.until(
+                lambda: all(parties.output_of(name).count("new connections use") == times for name in place.names)
+            )
 
         parties.start()
         parties.until_step(4)
@@ -127,7 +129,7 @@ def test_a_slow_party_is_waited_for(expected, tmp_path):
     with party_processes(place, {RENTALS: slow_steps(4.0, 3)}) as parties:
         parties.start()
         assert parties.finish() == expected
-        assert "secondary 'rentals' is connected but has not answered" in parties.said(CITY)
+        assert "secondary 'rentals' is connected but has not answered" in parties.output_of(CITY)
 
 
 @pytest.mark.parametrize("name", [CITY, RENTALS])
@@ -139,11 +141,11 @@ def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(na
         # A file of this size is as large as the disk allows: audit log and messages still fit, a checkpoint does not.
         resource.prlimit(parties.running[name].pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
         assert parties.wait() == {NOTARY: 2, CITY: 2, RENTALS: 2}
-        assert "cannot write the checkpoint" in parties.said(name)
-        assert "is intact" in parties.said(name)
+        assert "cannot write the checkpoint" in parties.output_of(name)
+        assert "is intact" in parties.output_of(name)
         role = {CITY: "primary", RENTALS: "secondary"}[name]
         told = f"{role} '{name}' stopped: it cannot read or write one of its files"
-        assert all(told in parties.said(other) for other in place.names if other != name)
+        assert all(told in parties.output_of(other) for other in place.names if other != name)
         parties.start()
         assert parties.finish() == expected
 
@@ -156,8 +158,8 @@ def test_a_coordinator_with_a_full_disk_says_so_and_links_later(expected, tmp_pa
         resource.prlimit(parties.running[NOTARY].pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
         parties.start(CITY, RENTALS)
         assert parties.wait() == {NOTARY: 2, CITY: 2, RENTALS: 2}
-        assert "cannot write" in parties.said(NOTARY)
-        assert "coordinator 'notary' stopped: it cannot read or write" in parties.said(RENTALS)
+        assert "cannot write" in parties.output_of(NOTARY)
+        assert "coordinator 'notary' stopped: it cannot read or write" in parties.output_of(RENTALS)
         parties.start()
         assert parties.finish() == expected
 
@@ -170,7 +172,7 @@ def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_pat
         parties.running.pop(CITY).kill()
         (tmp_path / "go on").touch()
         assert parties.wait() == {NOTARY: 3, RENTALS: 3}
-        assert all("primary 'city'" in parties.said(name).splitlines()[-1] for name in (NOTARY, RENTALS))
+        assert all("primary 'city'" in parties.output_of(name).splitlines()[-1] for name in (NOTARY, RENTALS))
 
 
 def test_a_coordinator_that_started_anew_is_not_left_alone_while_the_others_train(tmp_path):

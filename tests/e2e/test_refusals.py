@@ -34,7 +34,7 @@ def run_to_the_end(place, before=None):
     with party_processes(place, before) as parties:
         parties.start()
         codes = parties.wait()
-        return codes, {name: parties.said(name) for name in place.names}
+        return codes, {name: parties.output_of(name) for name in place.names}
 
 
 def assert_all_told(place, reason, before=None):
@@ -145,7 +145,7 @@ def test_a_peer_that_never_comes_is_named_after_the_time_the_job_gives(tmp_path)
         assert set(codes.values()) <= {2, 3}  # waited for it, or heard of it
         assert 3 in codes.values()
         assert all(
-            "secondary 'rentals' did not connect within 3 seconds" in parties.said(name) for name in (NOTARY, CITY)
+            "secondary 'rentals' did not connect within 3 seconds" in parties.output_of(name) for name in (NOTARY, CITY)
         )
 
 
@@ -193,7 +193,7 @@ def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_pa
         parties.until_step(2)
         others.start(RENTALS)
         assert others.wait() == {RENTALS: 2}
-        assert "another process is already connected as secondary 'rentals'" in others.said(RENTALS)
+        assert "another process is already connected as secondary 'rentals'" in others.output_of(RENTALS)
         (tmp_path / "go on").touch()
         calm.start()
         assert parties.finish() == calm.finish()
@@ -207,7 +207,7 @@ def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path
         parties.until_step(2)
         twins.start()
         assert set(twins.wait().values()) == {2}
-        assert all("already running job 'flats'" in twins.said(name) for name in place.names)
+        assert all("already running job 'flats'" in twins.output_of(name) for name in place.names)
         (tmp_path / "go on").touch()
         assert set(parties.wait().values()) == {0}
 
@@ -217,8 +217,8 @@ def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
     with party_processes(ahead, {CITY: skewed_clock(86_400.0)}) as parties, party_processes(right) as others:
         parties.start()
         hashes = parties.finish()
-        assert "the clock of primary 'city' differs by +1440 minutes" in parties.said(NOTARY)
-        assert "the clock of coordinator 'notary' differs by -1440 minutes" in parties.said(CITY)
+        assert "the clock of primary 'city' differs by +1440 minutes" in parties.output_of(NOTARY)
+        assert "the clock of coordinator 'notary' differs by -1440 minutes" in parties.output_of(CITY)
         others.start()
         assert others.finish() == hashes
 
@@ -229,7 +229,7 @@ def test_a_party_that_dials_in_vain_stops_at_once_when_its_owner_says_so(tmp_pat
     with party_processes(place) as parties:
         parties.start(RENTALS, SCHOOLS)
         for name, seconds in ((RENTALS, 0.0), (SCHOOLS, 0.3)):
-            parties.until(lambda name=name: "waiting for coordinator 'notary'" in parties.said(name))
+            parties.until(lambda name=name: "waiting for coordinator 'notary'" in parties.output_of(name))
             time.sleep(seconds)  # in the midst of another attempt
             parties.running[name].send(how)
         assert parties.wait() == {RENTALS: 130, SCHOOLS: 130}
@@ -245,5 +245,5 @@ def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
         (tmp_path / "go on").touch()
         assert parties.wait() == {NOTARY: 3, CITY: 130, RENTALS: 3}
         told = "primary 'city' stopped: its owner stopped it"
-        assert all(told in parties.said(name) for name in (NOTARY, RENTALS))
-        assert "messages between the parties" in parties.said(CITY)
+        assert all(told in parties.output_of(name) for name in (NOTARY, RENTALS))
+        assert "messages between the parties" in parties.output_of(CITY)

@@ -185,7 +185,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         length=_propose_length(primary, request.epochs) if primary else None,
         own=own,
     )
-    # What is wrong with a column of the primary is found with every secondary, but said once.
+    # What is wrong with a column of the primary is found with every secondary, but reported once.
     notes = tuple(dict.fromkeys((*(note for linked in links.values() for note in linked.notes), *warnings)))
     for line in _plan_lines(plan, notes):
         say(line)

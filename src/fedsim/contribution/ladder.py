@@ -1,7 +1,7 @@
 """The comparison ladder: the primary alone, with the partner and with placebo partners, and what the partner adds.
 
 Four sides are compared, in this order: the primary's columns alone; these and its own identifiers, which it can use
-without anybody; the links of a placebo partner, whose feature rows are shuffled; and the partner itself. The gain from
+alone; the links of a placebo partner, whose feature rows are shuffled; and the partner itself. The gain from
 one side to the next is a part of the whole, so the parts add up: the partner's contribution is that of the links and
 that of its features. For every seed the validation records choose the training that stands for a side. Alone these are
 a perceptron, boosted trees, FedSim's own network with random links, and these two combined: without the network, one
@@ -9,7 +9,7 @@ that happens to suit the primary's own columns would be credited to the partner.
 and the placebo is the same method with a placebo partner.
 
 A network that may stand for a side, and was still improving when its epochs were over, is trained longer until it
-stops improving, before the best is chosen. Otherwise the number of epochs would decide what the partner is worth.
+stops improving, before the best is chosen. Otherwise the number of epochs would determine the contribution.
 Secondaries at their own sites train for as many epochs as the job says and no more; where that, or the most that a
 ladder trains, was too short, the headline says so.
 
@@ -434,7 +434,7 @@ def coalitions(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def several(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the secondaries to tell apart: all if there are several."""
+    """Return the secondaries whose contributions are separated: all if there are several."""
     names = tuple(names)
     return names if len(names) > 1 else ()
 
@@ -527,7 +527,7 @@ class Ladder:
     deciding
         Whether each training that decides the contribution was still improving at the end, by split.
     secondaries
-        Names of the secondaries whose contributions were told apart; none where there is only one.
+        Names of the secondaries with a contribution of their own; empty if there is only one.
     """
 
     about: Mapping[str, Any]
@@ -736,7 +736,7 @@ def is_improving(line: Mapping[str, Any]) -> bool:
 def count_trainings(rungs: Sequence[Rung], secondaries: Iterable[str], *, lengthen: bool = True) -> int:
     """Return how many trainings one seed of a split takes at most."""
     networks = len([rung for rung in rungs if rung.trains_network])
-    # The placebo of the best, and what tells the secondaries apart; a stacked rung has two components.
+    # The placebo of the best, and the subsets that separate the secondaries; a stacked rung has two components.
     names = tuple(secondaries)
     further = 3 * (1 + len(coalitions(names)) + len(several(names)))
     longer = (networks + further) * (1 + MAX_DOUBLINGS) if lengthen else 0

@@ -184,7 +184,7 @@ class Rung:
         PRESETS[self.preset]
 
     def config(self, seed: int, device: str = "auto", n_train: int | None = None) -> Config:
-        """Return the training configuration of a rung for so many training records: its preset, method and settings.
+        """Return the configuration of a rung for a number of training records: its preset, method and settings.
 
         >>> Rung("x", "X", "avgsim", preset="paper").config(seed=0).batch
         128

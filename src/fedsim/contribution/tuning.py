@@ -190,7 +190,7 @@ class Tuner:
         )
 
     def search(self, grid: TuningGrid, trials: int, memory: Path) -> list[TuningTrial]:
-        """Let Optuna choose settings within the grid's bounds until so many were tried.
+        """Let Optuna choose settings within the grid's bounds for ``trials`` trials.
 
         The learning rate may lie between the grid's ends; everything else is one of its values. ``memory`` stores what
         Optuna knows, so that a second call continues.
@@ -313,7 +313,7 @@ K_FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 
 def propose_grid(partners: Mapping[str, int], records: Mapping[str, int]) -> TuningGrid:
-    """Return the values that are tried by default around the K of every secondary, which has so many records.
+    """Return the values that are tried by default around the K of every secondary, given its number of records.
 
     With several secondaries, all K change by a common factor.
 

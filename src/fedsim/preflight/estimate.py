@@ -113,7 +113,7 @@ class LinkListSizes:
         return -(-self.n_bits // 8)
 
     def requested_rows(self, records: int) -> Span:
-        """Return the number of distinct rows that a request for so many records contains."""
+        """Return the number of distinct rows in a request for a number of records."""
         return distinct_rows(records, self.asked, self.candidates)
 
 
@@ -188,7 +188,7 @@ class CostEstimate:
 
 
 def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, int]) -> Workload:
-    """Return the sizes of a job for parties with so many records and feature columns, by name.
+    """Return the sizes of a job from the numbers of records and feature columns of each party.
 
     A party that is missing there is assumed to be as large as the largest one that is given.
     """

@@ -1,8 +1,8 @@
 """Bounds of every message: the smallest and largest number, length of a text and size of a dimension.
 
-A few bytes can declare an array of 10^8 rows without columns, or a cut layer of 3,000,000 numbers, and whoever works
-with them runs out of memory. A session therefore checks every message before anybody sees it. The bounds below hold for
-any job; :meth:`MessageBounds.for_lists` narrows them to what a job's lists imply.
+A few bytes can declare an array of 10^8 rows without columns, or a cut layer of 3,000,000 numbers, and a process
+that handles them runs out of memory. A session therefore checks every message before it is handled. The bounds below
+hold for any job; :meth:`MessageBounds.for_lists` narrows them to what a job's lists imply.
 """
 
 from collections.abc import Mapping, Sequence

@@ -320,7 +320,7 @@ def request_file(folder: Path, party: Party) -> Path:
 
 
 def read_request(path: Path) -> tuple[x509.CertificateSigningRequest, Party]:
-    """Read a request and the party it names; raise ``FileError`` unless whoever made it has the key."""
+    """Read a request and the party it names; raise ``FileError`` unless it is signed with the key that it names."""
     try:
         request = x509.load_pem_x509_csr(_read(path))
         valid = request.is_signature_valid and isinstance(request.public_key(), ec.EllipticCurvePublicKey)
@@ -352,7 +352,7 @@ def sign_request(
     now, days
         Begin and length of the certificate's validity.
     fingerprint
-        What the party's owner has told, if it must be compared.
+        The fingerprint that the party's owner communicated, if it must be compared.
     """
     request, party = read_request(path)
     found, key = key_fingerprint(request), request.public_key()

@@ -2,7 +2,7 @@
 
 gRPC owns its listening socket and accepts at most :func:`connection_limit` connections at a time, so that own files and
 own calls always find a free descriptor. The guard looks at those connections a few times a second and closes the oldest
-ones that nobody holds: those above a limit per address, above a limit in total, and those that take too long. A
+ones that are not in use: those above a limit per address, above a limit in total, and those that take too long. A
 connection is held while an authenticated stream or an HTTP request uses it. Held connections are never touched, and
 their bytes pass no extra hop.
 
@@ -30,7 +30,7 @@ log = logging.getLogger("fedsim.parties")
 
 MAX_CONNECTIONS = 256
 DESCRIPTOR_SHARE = 4  # connections may use one descriptor in four
-ADDRESS_SHARE, WAITING_SHARE = 16, 4  # of the connections may be held by nobody: from one address, and in total
+ADDRESS_SHARE, WAITING_SHARE = 16, 4  # of the connections may be unused: from one address, and in total
 HOLD_SECONDS = 20.0  # for TLS and the first stream or request
 SWEEP_SECONDS = 0.1
 LOG_EVERY_SECONDS = 60.0
@@ -88,7 +88,7 @@ class ConnectionGuard(threading.Thread):
         self.closed = 0  # connections that it has closed
         self._over = threading.Event()
         self._held: Counter[Endpoint | None] = Counter()
-        self._seen: dict[int, _Connection | None] = {}  # by inode; None for sockets that are none of ours
+        self._seen: dict[int, _Connection | None] = {}  # by inode; None for other sockets
         self._lock = threading.Lock()
         self._logged = -LOG_EVERY_SECONDS
         # When no descriptor is left, the guard must still be able to work: it has these two.

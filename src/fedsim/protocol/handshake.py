@@ -1,6 +1,6 @@
 """Open, accept and resume sessions.
 
-A caller is rejected before anything else is said if its certificate does not prove its name and role, if it takes no
+A caller is rejected before anything else is sent if its certificate does not prove its name and role, if it takes no
 part in the job, if it runs another release or another job (the first difference is named), or if another process
 already uses its name.
 """

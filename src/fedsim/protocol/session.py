@@ -177,7 +177,7 @@ class Session:
         self.connection, self.peer, self.ident, self.peer_instance = state, peer, ident, peer_instance
         self.phase: Phase | None = None  # overrides the phase of messages in the ledger
         self.received = 0  # the last sequence number received
-        self.peer_finished = False  # the peer said farewell and will not reconnect
+        self.peer_finished = False  # the peer has ended the session and will not reconnect
         self._changed = threading.Condition()
         self._stream: FrameStream | None = None
         self._sent = 0

@@ -50,7 +50,7 @@ class Credentials:
         return self._renewed[0] if self._renewed else self
 
     def renew(self, newest: Credentials) -> None:
-        """Replace these credentials for whoever holds them."""
+        """Replace these credentials for all their users."""
         self._renewed[:] = [newest]
 
     def refuses(self, certificate: bytes) -> bool:
@@ -181,7 +181,7 @@ class _TlsAttempt:
         return self.open(self.address, self.credentials, self.peer, self.seconds)
 
     def connect_failure(self, error: Exception) -> TlsProbe:
-        if isinstance(error, ConnectionLost):  # a proxy or a relay has said why
+        if isinstance(error, ConnectionLost):  # a proxy or a relay reported why
             return TlsProbe(error.code, str(error), lasting=error.lasting)
         if isinstance(error, ConnectionResetError):
             return self.handshake_failure(error)

@@ -123,8 +123,8 @@ function curves(party) {
   const y = (value) => BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low);
   const text = (words, place, up, anchor) => make("svg:text", { class: "tick", x: place, y: up, "text-anchor": anchor }, words);
   const [metric, value] = Object.entries(history[history.length - 1].validation)[0] ?? ["loss", null];
-  const said = `loss by epoch; validation ${metric} is now ${plain(value)}`;
-  const picture = make("svg:svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
+  const label = `loss by epoch; validation ${metric} is now ${plain(value)}`;
+  const picture = make("svg:svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
     make("svg:path", { class: "grid", d: `M${LEFT},${TOP}L${RIGHT},${TOP}M${LEFT},${BOTTOM}L${RIGHT},${BOTTOM}` }),
     text(plain(high), LEFT - 6, TOP + 4, "end"), text(plain(low), LEFT - 6, BOTTOM + 4, "end"),
     text(`epoch ${first}`, LEFT, BOTTOM + 18, "start"), text(`${last}`, RIGHT, BOTTOM + 18, "end"),

@@ -92,7 +92,7 @@ class ExampleRecord:
 
 @dataclass(frozen=True)
 class AbsenceMetrics:
-    """The metrics of so many test records while one secondary is away, or (None) while none is."""
+    """The metrics of the test records while one secondary is away, or none (None)."""
 
     away: str | None
     records: int

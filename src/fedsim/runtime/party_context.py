@@ -109,7 +109,7 @@ def _follow(party_file: PartyFile, own: Credentials, stop: threading.Event) -> N
 
 
 class PartyObserver(Protocol):
-    """What telemetry is told while a model is used; the records of progress go to a ``ProgressObserver``."""
+    """Events of the use of a model, for telemetry; the records of progress go to a ``ProgressObserver``."""
 
     def predicted(self, n_records: int, model: str) -> None:
         """Records were predicted by a model."""

@@ -106,7 +106,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     hooks
         Called during training, before the hook that records the progress.
     """
-    party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
+    party_model.resolve_device(context.party_file.device)  # fails before other parties wait for this one
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore.of(context)
@@ -201,7 +201,7 @@ def training_overrides(job: Job) -> ConfigOverrides:
 def training_config(
     job: Job, method: str | None = None, n_train: int | None = None, *, device: str = "cpu"
 ) -> training.Config:
-    """Return the training configuration of a job for so many training records."""
+    """Return the training configuration of a job for a number of training records."""
     own, overrides = job.training, training_overrides(job)
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label

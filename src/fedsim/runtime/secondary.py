@@ -58,7 +58,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     stay
         Whether to stay for predictions afterwards.
     """
-    party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
+    party_model.resolve_device(context.party_file.device)  # fails before other parties wait for this one
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore.of(context)

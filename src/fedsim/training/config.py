@@ -30,7 +30,7 @@ class Config:
     epochs, batch
         Number of epochs, and training records per step.
     patience
-        Stop after so many epochs without a better one, or go on with the end of a schedule whose learning rate falls;
+        Stop after this many epochs without a better one, or continue with the end of a falling learning-rate schedule;
         None runs all epochs.
     members
         Networks of the primary that are trained side by side and averaged; the secondaries' networks are shared.
@@ -87,7 +87,7 @@ class Config:
         return secondary_model.SecondaryConfig(local, self.optimiser, self.seed)
 
     def steps_per_epoch(self, n_records: int) -> int:
-        """Return the number of batches of so many training records; the last may be smaller."""
+        """Return the number of batches for a number of training records; the last may be smaller."""
         return -(-n_records // self.batch)
 
 

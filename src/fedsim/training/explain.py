@@ -214,7 +214,7 @@ def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: in
     model
         A trained FedSim model.
     low, high, points
-        The similarities of the curve: so many points from low to high.
+        The similarities of the curve: evenly spaced points from low to high.
     """
     similarity, curves = np.linspace(low, high, points), []
     for holders, entry in zip(model.groups, _list_gates(model.primary.model.network), strict=True):
@@ -439,7 +439,7 @@ def explain_records(
 
 
 def number_partners(explanations: Sequence[Explanation]) -> list[Explanation]:
-    """Replace the rows of partners by numbers that count from one per secondary and mean nothing to anybody else."""
+    """Replace the rows of partners by numbers that count from one per secondary and mean nothing elsewhere."""
     numbers: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(count(1).__next__))
     return [
         replace(one, partners=[replace(p, partner=numbers[p.secondary][p.partner]) for p in one.partners])

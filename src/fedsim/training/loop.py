@@ -78,7 +78,7 @@ def is_better(metrics: Metrics, history: History, start: Metrics | None = None) 
     return known is None or data.selection_key(metrics) > data.selection_key(known)
 
 
-COOLING_SHARE = 5  # of the epochs, one in so many
+COOLING_SHARE = 5  # one epoch in five is kept for the end of the schedule
 COOLING_PATIENCE = 2  # epochs at the end of the schedule without a better one
 
 
@@ -86,7 +86,7 @@ COOLING_PATIENCE = 2  # epochs at the end of the schedule without a better one
 class EpochPlan:
     """Which epochs of its schedule a training runs.
 
-    Once ``patience`` epochs in a row are no better, it returns to its best weights and goes on with the last
+    Once ``patience`` epochs in a row are no better, it returns to its best weights and continues with the last
     ``cooling`` epochs of the schedule, whose small learning rates most trainings that stop early would never see.
     """
 
@@ -96,7 +96,7 @@ class EpochPlan:
 
     @classmethod
     def of(cls, config: Config) -> "EpochPlan":
-        """Return the plan of a configuration; only a learning rate that falls has an end to go on with."""
+        """Return the plan of a configuration; only a falling learning rate keeps epochs for the end."""
         cools = isinstance(getattr(config.optimiser, "schedule", None), party_model.WarmCosine)
         return cls(config.epochs, config.patience, config.epochs // COOLING_SHARE if cools else 0)
 

@@ -293,7 +293,7 @@ def relative_path(path: Path, folder: Path) -> str:
 
 
 def secondary_keys(number: int) -> list[str]:
-    """Return the keys of so many secondaries.
+    """Return the keys of a number of secondaries.
 
     >>> secondary_keys(3)
     ['secondary', 'secondary-2', 'secondary-3']

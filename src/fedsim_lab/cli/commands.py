@@ -201,8 +201,8 @@ def experiment(
 def faults(
     schedules: Annotated[int, opt.option("N", "Random schedules to run.", min=0)] = 10,
     seed: Annotated[int, opt.option("N", "Random seed of the first schedule; the others follow.", min=0)] = 0,
-    kills: Annotated[int, opt.option("N", "Also run one job that is killed so many times.", min=0)] = 0,
-    frames: Annotated[int, opt.option("N", "Also send so many mutated frames to every role and phase.", min=0)] = 0,
+    kills: Annotated[int, opt.option("N", "Also run one job that is killed N times.", min=0)] = 0,
+    frames: Annotated[int, opt.option("N", "Also send N mutated frames to every role and phase.", min=0)] = 0,
     relay: Annotated[bool, opt.flag("Let the parties of the schedules meet at a relay.", "--relay")] = False,
     workers: Annotated[int, opt.option("N", "Jobs to run at the same time.", min=1)] = 2,
     out: OutFolder = Path("fedsim-faults"),
@@ -288,7 +288,7 @@ def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The plan.")] = Path("experiments/paper/plan.toml"),
     data: DataFolder = None,
     hours: Annotated[
-        float, typer.Option(metavar="HOURS", min=0, help="Start no training after so many hours; 0 only counts.")
+        float, typer.Option(metavar="HOURS", min=0, help="Start no training after HOURS; 0 only counts.")
     ] = 0,
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="Threads of a training.")] = 1,
     quiet: Quiet = False,

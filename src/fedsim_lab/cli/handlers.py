@@ -162,7 +162,7 @@ def stored_path(studies: Path) -> Path:
 
 
 def run_training_plan(path: Path, data: Path | None, hours: float, threads: int, mode: OutputMode) -> None:
-    """Run a plan for so many hours, then print how far every step is."""
+    """Run a plan for a number of hours, then print the progress of every step."""
     torch.set_num_threads(threads)
     plan = TrainingPlan(path, data, StoredTrainings(stored_path(path.parent)))
     if hours:

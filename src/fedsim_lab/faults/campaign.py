@@ -241,9 +241,9 @@ class _ScheduleRun:
         self.job, self.schedule, self.network, self.parties = job, schedule, network, parties
         self.outcome = Outcome(schedule)
         self._endings: list[tuple[float, Callable[[], None]]] = []
-        self._down: set[str] = set()  # parties that nobody starts at the moment
+        self._down: set[str] = set()  # parties that are kept stopped at the moment
         self._broken: dict[str, list[_Damage]] = {}
-        self._told: list[str] = []  # refusals of parties that were told of another's
+        self._peer_refusals: list[str] = []  # refusals of parties that were notified of another's
         self._started: dict[str, float] = {}
         self._read: dict[str, int] = dict.fromkeys((*PARTIES, RELAY), 0)  # how much of a log was judged
 
@@ -263,9 +263,9 @@ class _ScheduleRun:
         if "Traceback" in (logs := self.parties.logs()):
             raise ViolationError(logs[logs.index("Traceback") :][:2000], code="traceback")
         damages = ((name, damage) for name, found in self._broken.items() for damage in found)
-        named = any(word in self.parties.said(name) for name, damage in damages for word in damage.words)
-        if self._told and not named:  # a victim may have been killed while it refused
-            raise ViolationError(f"nobody named the cause of: {self._told[0][-2000:]}", code="unexplained")
+        named = any(word in self.parties.output_of(name) for name, damage in damages for word in damage.words)
+        if self._peer_refusals and not named:  # a victim may have been killed while it refused
+            raise ViolationError(f"nobody named the cause of: {self._peer_refusals[0][-2000:]}", code="unexplained")
         if (found := self.job.hashes()) != expected:
             raise ViolationError(f"other weights: {found} instead of {dict(expected)}", code="wrong-weights")
 
@@ -292,7 +292,7 @@ class _ScheduleRun:
 
     def _judge_exit(self, name: str, code: int) -> None:
         """Repair the cause that a party's refusal names, and start the party again."""
-        text = self.parties.said(name)[self._read[name] :]
+        text = self.parties.output_of(name)[self._read[name] :]
         self._read[name] += len(text)
         if code not in (REFUSED, PEER_AWAY):
             raise ViolationError(f"{name} exited with {code}: {text[-2000:]}", code="crashed")
@@ -314,7 +314,7 @@ class _ScheduleRun:
             damage.repair()
         others = [other for other in PARTIES if other != name]
         if not named and any(f"'{other}' stopped" in text for other in others):
-            self._told.append(text)
+            self._peer_refusals.append(text)
         elif not named and not any(f"'{victim}'" in text for victim in self._broken):
             raise ViolationError(f"{name} refused without naming a cause: {text[-2000:]}", code="unexplained")
 

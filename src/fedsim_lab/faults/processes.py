@@ -127,9 +127,9 @@ class PartyProcesses:
 
     def logs(self) -> str:
         """Return all logs as one text."""
-        return "\n".join(f"--- {name}\n{self.said(name)}" for name in self.running)
+        return "\n".join(f"--- {name}\n{self.output_of(name)}" for name in self.running)
 
-    def said(self, name: str) -> str:
+    def output_of(self, name: str) -> str:
         """Return everything that a party has printed so far, in all its processes."""
         log = self.place.log(name)
         return log.read_text() if log.exists() else ""

@@ -61,7 +61,7 @@ def test_every_kill_of_the_long_job_meets_a_party_that_has_not_ended():
 
 def supervisor(log: str) -> campaign._ScheduleRun:
     """A supervisor whose parties have all written this log."""
-    parties = SimpleNamespace(said=lambda name: log, running={})
+    parties = SimpleNamespace(output_of=lambda name: log, running={})
     return campaign._ScheduleRun(None, campaign.draw_schedule(0, NOTHING), None, parties)  # type: ignore[arg-type]
 
 

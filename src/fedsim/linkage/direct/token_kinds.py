@@ -33,7 +33,8 @@ class Tokens:
 
     ``record`` (T,) is the row of each token, ``token`` (T,) its hash, ``part`` (T,) the part of the kind that it
     belongs to. Tokens of a record with the same ``share`` (T,) count once towards opening it; one that is
-    :data:`ALONE` is enough. ``hint`` (T,) is the finest cell of the record, which whoever reaches it sees, or 0.
+    :data:`ALONE` is enough. ``hint`` (T,) is the finest cell of the record, for a party that opens
+    it, or 0.
     """
 
     record: Integers
@@ -344,8 +345,8 @@ def _validate_grid(width: object, levels: int, cap: int, reach: int, scale: obje
 class NumberTokens:
     """Numbers by bins of several widths.
 
-    A row is listed once, under its widest bin of at most ``cap`` rows. It shows its narrowest bin to whoever reaches
-    it, and its distance is that of the record's number from the middle of this bin.
+    A row is listed once, under its widest bin of at most ``cap`` rows. It shows its narrowest bin to a party
+    that opens it, and its distance is that of the record's number from the middle of this bin.
 
     Parameters
     ----------

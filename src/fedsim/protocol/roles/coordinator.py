@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LinkMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
 NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
-NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
+NEW_LINK_FACTOR = 2  # a candidate may get this multiple of its training links, whatever the limit
 QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
 FINISHED_FILE = "finished"
 # A SettingError of the linkage can reveal the spread of the distances, which only the coordinator may know. Other

@@ -122,8 +122,8 @@ def _fits_terms(answer: m.RowOrder, n_records: int, terms: LinkageConfig) -> boo
 
 # What a primary may ask in a job, in training and after it. A question is known by the weights that answer it, its
 # rows, and in training its step (dropout). Asked again it gets the same answer, so that a resumed training asks no new
-# question for the steps that it repeats; whoever changes a single number asks another one. Only the number of different
-# questions is limited.
+# question for the steps that it repeats. A question that differs in a single number is another
+# one. Only the number of different questions is limited.
 
 
 @dataclass(frozen=True)
