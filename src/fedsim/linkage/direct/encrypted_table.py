@@ -14,6 +14,7 @@ import hmac
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedsim.errors import FileError, FingerprintError, InputError, SettingError
+from fedsim.errors import FingerprintError, InputError, SettingError
 from fedsim.linkage.direct import oprf
 from fedsim.linkage.direct.token_kinds import ALONE, TokenKind, Tokens
-from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.privacy.keyed_prng import secret_permutation
 from fedsim.storage.tensor_file import arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, Bits, Floats32, Integers, Words
@@ -92,7 +93,6 @@ class EncryptedTable:
     def open(self, field: int, values: Sequence[bytes]) -> OpenedEntries:
         """Open all entries of a field that are listed under tokens with these values."""
         found: list[tuple[int, bytes]] = []
-        length = np.zeros(len(values), np.int64)
         asked = np.arange(len(values))
         slot = 0
         while len(asked):
@@ -108,28 +108,29 @@ class EncryptedTable:
                     found.append((int(asked[place]), entry))
                     opened.append(place)
             asked = asked[np.array(opened, np.int64)]
-            length[asked] += 1
             slot += 1
         found.sort(key=lambda one: one[0])
-        content = np.frombuffer(b"".join(entry for _, entry in found), ENTRY)
-        row = content["row"].astype(np.int64)
-        if len(row) and row.max() >= self.rows:
-            raise FileError("an entry of the token table names a row that it does not have", code="bad-entry")
+        content = np.frombuffer(bytearray().join(entry for _, entry in found), ENTRY)
         token = np.array([place for place, _ in found], np.int64)
-        return OpenedEntries(token, length, row, content["x"].astype(np.int64), content["y"], content["hint"])
+        known = content["row"] < self.rows
+        content, token = content[known], token[known]
+        length = np.bincount(token, minlength=len(values))
+        row, x = content["row"].astype(np.int64), content["x"].astype(np.int64)
+        return OpenedEntries(token, length, row, x, content["y"], content["hint"])
 
     def open_vectors(self, opened: Sequence[OpenedEntries]) -> tuple[Integers, Floats32]:
-        """Return the rows whose key the shares of all opened entries determine, ascending, and their vectors."""
+        """Return the rows whose key the shares of all opened entries determine, ascending, and their vectors.
+
+        Rows whose vectors the key does not open are left out without an error, by which the secondary could see which
+        rows were reached.
+        """
         rows, vectors = [], []
         for row, key in _row_keys(opened):
-            content = next(_opened(_vector_key(key, self.salt), [self.vectors[row]]), None)
-            if content is None:
-                message = "the shares of a row's key do not open its vector; ask the other party for the table again"
-                raise FileError(message, code="bad-entry")
-            rows.append(row)
-            vectors.append(content)
-        values = np.frombuffer(b"".join(vectors), "<f4").reshape(len(rows), self.n_values)
-        return np.array(rows, np.int64), values.astype(np.float32)
+            for content in _opened(_vector_key(key, self.salt), [self.vectors[row]]):
+                rows.append(row)
+                vectors.append(np.frombuffer(content, "<f4"))
+        values = np.array(vectors, np.float32).reshape(len(rows), self.n_values)
+        return np.array(rows, np.int64), values
 
     def save(self, path: Path | str) -> None:
         """Write the table to one file, atomically."""
@@ -185,28 +186,13 @@ class EncryptedTable:
         )
 
 
-@dataclass(frozen=True)
-class TableRules:
-    """What the owner of a table decides about it.
-
-    Parameters
-    ----------
-    min_rows
-        Tokens of fewer rows than this are left out.
-    """
-
-    min_rows: int = 1
-
-    def __post_init__(self) -> None:
-        validate_integer(self.min_rows, "min_rows", least=1)
-
-
 def build_table(
     schema: TokenSchema,
     records: Any,
     vectors: Floats32,
     key: oprf.SecretKey,
-    rules: TableRules = TableRules(),  # noqa: B008 - frozen
+    *,
+    min_rows: int = 1,
     progress: oprf.Progress | None = None,
 ) -> EncryptedTable:
     """Return the encrypted table of a secondary.
@@ -221,8 +207,8 @@ def build_table(
         What the primary gets of each row, (rows, values).
     key
         The table's key; it never leaves the secondary.
-    rules
-        What the owner decides.
+    min_rows
+        Tokens of fewer rows than this are left out; the owner decides.
     progress
         Called with the number of tokens evaluated so far, field by field.
 
@@ -233,6 +219,7 @@ def build_table(
     >>> build_table(schema, {"code": ["a", "b"]}, np.zeros((2, 3), np.float32), oprf.SecretKey.generate()).rows
     2
     """
+    validate_integer(min_rows, "min_rows", least=1)
     fields = schema.row_tokens(records)
     n = fields[0].n
     if vectors.ndim != 2 or len(vectors) != n:
@@ -240,30 +227,30 @@ def build_table(
     if n >= 1 << 32:
         raise SettingError(f"{n} rows; a table has fewer than 2^32", code="too-many-rows")
     vectors = np.ascontiguousarray(vectors, "<f4")
-    content = [
-        array
-        for of in fields
-        for array in (of.rows, of.tokens.record, of.tokens.token, of.tokens.share, of.tokens.hint)
-    ]
-    subject = schema.fingerprint.hex() + arrays_digest(vectors, *content) + str(rules.min_rows)
-    builder = _Builder(key, hmac.digest(key.scalar, b"fedsim token table" + subject.encode(), "sha256"), n)
-    tags, entries = zip(
-        *(builder.entries(schema, place, of, rules, progress) for place, of in enumerate(fields)),
-        strict=True,
-    )
+    listed = [listed_tokens(field.kind, of.tokens, min_rows) for field, of in zip(schema.fields, fields, strict=True)]
+    content = [of.rows for of in fields] + [array for of in listed for array in vars(of).values()]
+    subject = schema.fingerprint.hex() + arrays_digest(vectors, *content)
+    builder = _Builder(hmac.digest(key.scalar, b"fedsim token table" + subject.encode(), "sha256"), n)
+    tags, entries = [], []
+    for place, (tokens, of) in enumerate(zip(listed, fields, strict=True)):
+        distinct, which = np.unique(tokens.token, return_inverse=True)
+        values = oprf.map_batches(key.evaluate, schema.inputs(place, distinct.tolist()), progress)
+        sealed_field = builder.entries(place, tokens, of.rows[tokens.record], which, list(chain.from_iterable(values)))
+        tags.append(sealed_field[0])
+        entries.append(sealed_field[1])
     sealed = np.empty((n, vectors.shape[1] * 4 + SEAL_BYTES), np.uint8)
     for row in range(n):
         secret = _vector_key(builder.row_secret(row)[0], builder.salt)
         body = AESGCM(secret).encrypt(NO_NONCE, vectors[row].tobytes(), None)
         sealed[builder.pseudonym[row]] = np.frombuffer(body, np.uint8)
-    return EncryptedTable(schema, key.public, builder.salt, list(tags), list(entries), sealed, vectors.shape[1])
+    return EncryptedTable(schema, key.public, builder.salt, tags, entries, sealed, vectors.shape[1])
 
 
 class _Builder:
     """Secrets of one table, all derived from the key and the content."""
 
-    def __init__(self, key: oprf.SecretKey, master: bytes, n: int) -> None:
-        self.key, self.master = key, master
+    def __init__(self, master: bytes, n: int) -> None:
+        self.master = master
         self.salt = hmac.digest(master, b"salt", "sha256")[:SALT_BYTES]
         self.pseudonym = np.argsort(secret_permutation(master, "pseudonyms of rows", n))
 
@@ -273,16 +260,15 @@ class _Builder:
         return int.from_bytes(secret[:24]) % PRIME, int.from_bytes(secret[24:48]) % PRIME, secret[48:]
 
     def entries(
-        self, schema: TokenSchema, place: int, of: FieldTokens, rules: TableRules, progress: oprf.Progress | None
+        self, place: int, tokens: Tokens, rows: Integers, which: Integers, values: Sequence[bytes]
     ) -> tuple[Words, Bits]:
-        """Return the tags, sorted, and the entries of a field, with random ones up to a round number."""
-        tokens, slot = _listed(schema.fields[place].kind, of.tokens, rules)
-        distinct, which = np.unique(tokens.token, return_inverse=True)
-        inputs = schema.inputs(place, distinct.tolist())
-        values = [value for batch in oprf.map_batches(self.key.evaluate, inputs, progress) for value in batch]
-        size = round_up(len(which))
+        """Return the tags, sorted, and the entries of a field, with random ones up to a round number.
+
+        ``rows`` are those of the tokens in the table, and ``which`` numbers their values.
+        """
+        slot, size = _slots(which, self.pseudonym[rows]), round_up(len(which))
         tags, sealed = np.empty(size, np.uint64), np.empty((size, ENTRY_BYTES), np.uint8)
-        plain = self._plain_entries(place, tokens, of.rows)
+        plain = self._plain_entries(place, tokens, rows)
         for at, (number, token_slot) in enumerate(zip(which.tolist(), slot.tolist(), strict=True)):
             tag, secret = _entry_keys(values[number], self.salt, token_slot)
             tags[at] = int.from_bytes(tag, "little")
@@ -298,10 +284,9 @@ class _Builder:
     def _plain_entries(self, place: int, tokens: Tokens, rows: Integers) -> AnyArray:
         """Return what the entries say: pseudonym, share and hint."""
         plain = np.zeros(len(tokens.token), ENTRY)
-        table_row = rows[tokens.record]
-        plain["row"], plain["hint"] = self.pseudonym[table_row], tokens.hint
+        plain["row"], plain["hint"] = self.pseudonym[rows], tokens.hint
         places, values, row = [], bytearray(), -1
-        for at, share in zip(table_row.tolist(), tokens.share.tolist(), strict=True):
+        for at, share in zip(rows.tolist(), tokens.share.tolist(), strict=True):
             if at != row:
                 row, (secret, slope, seed) = at, self.row_secret(at)
             x = 0 if share == ALONE else _share_place(seed, (place << 32) + share)
@@ -317,17 +302,18 @@ def _share_place(seed: bytes, share: int) -> int:
     return max(1, int.from_bytes(digest, "little"))
 
 
-def _listed(kind: TokenKind, tokens: Tokens, rules: TableRules) -> tuple[Tokens, Integers]:
-    """Return the tokens that are listed, in order of their rows, and the slot of each."""
+def listed_tokens(kind: TokenKind, tokens: Tokens, min_rows: int = 1) -> Tokens:
+    """Return the tokens that a table lists, in order of their rows."""
     _, which, length = np.unique(tokens.token, return_inverse=True, return_counts=True)
-    chosen = kind.listed(tokens, length[which]) & (length[which] >= rules.min_rows)
-    tokens = tokens.take(chosen)
-    order = np.argsort(tokens.token, kind="stable")
-    ordered = tokens.token[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+    return tokens.take(kind.listed(tokens, length[which]) & (length[which] >= min_rows))
+
+
+def _slots(which: Integers, pseudonym: Integers) -> Integers:
+    """Return the place of every token in its list, in order of pseudonyms."""
+    order = np.lexsort((pseudonym, which))
     slot = np.empty(len(order), np.int64)
-    slot[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    return tokens, slot
+    slot[order] = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+    return slot
 
 
 def _entry_keys(value: bytes, salt: bytes, slot: int) -> tuple[bytes, bytes]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def evaluate_tokens(
 def _evaluate_round(inputs: list[bytes], public: bytes, ask: Ask) -> tuple[list[bytes], int]:
     """Return the values of inputs and the number of elements sent."""
     own = list(zip(inputs, oprf.random_blinds(len(inputs)), strict=True))
-    blinded = _flat(oprf.map_batches(oprf.blind, own))
+    blinded = list(chain.from_iterable(oprf.map_batches(oprf.blind, own)))
     sent = sorted([*blinded, *oprf.random_elements(round_up(len(inputs)) - len(inputs))])
     batches = [sent[start : start + oprf.MAX_BATCH] for start in range(0, len(sent), oprf.MAX_BATCH)]
     answers = ask(sent)
@@ -156,13 +157,9 @@ def _evaluate_round(inputs: list[bytes], public: bytes, ask: Ask) -> tuple[list[
         )
         raise PeerError(message, code="bad-evaluation")
     oprf.map_batches(lambda one: oprf.verify(public, *one[0]), list(zip(batches, answers, strict=True)), size=1)
-    evaluated = dict(zip(sent, _flat(answer.elements for answer in answers), strict=True))
+    evaluated = dict(zip(sent, chain.from_iterable(answer.elements for answer in answers), strict=True))
     whole = [(*pair, evaluated[element]) for pair, element in zip(own, blinded, strict=True)]
-    return _flat(oprf.map_batches(oprf.finalise, whole)), len(sent)
-
-
-def _flat(batches: Iterable[Sequence[bytes]]) -> list[bytes]:
-    return [one for batch in batches for one in batch]
+    return list(chain.from_iterable(oprf.map_batches(oprf.finalise, whole))), len(sent)
 
 
 @dataclass(frozen=True, eq=False)

@@ -187,20 +187,14 @@ class TextTokens:
             validate_integer(getattr(self, name), name, least=1, most=1000)
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return the tokens of every text."""
         return _tokens_of_texts(columns[0].texts(), self._tokens_of)
 
     query_tokens = row_tokens
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
-        """Leave out tokens of many rows."""
         return np.asarray(length <= np.where(tokens.part == WHOLE, WHOLE_CAP, self.cap))
 
     def similarity(self, shared: SharedTokens) -> Floats:
-        """Return the share of the record's tokens that the row has, each weighted by its rarity.
-
-        A text shares all its deletions or none with another, so what is shared of them is one vote: their mean.
-        """
         vote, pairs = self.samples / SAMPLES_PER_VOTE, len(shared.record)
         rarity = np.log((1 + shared.rows) / shared.length)
         deleted = shared.part == DELETED
@@ -290,7 +284,6 @@ class CodeTokens:
         validate_integer(self.cap, "cap", least=1)
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return one token per value."""
         token = hash_texts(columns[0].labels())
         zeros = np.zeros(len(token), np.int64)
         return Tokens(np.arange(len(token)), token, zeros.astype(np.uint8), zeros + ALONE, zeros)
@@ -298,11 +291,9 @@ class CodeTokens:
     query_tokens = row_tokens
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
-        """Leave out values of many rows."""
         return np.asarray(length <= self.cap)
 
     def similarity(self, shared: SharedTokens) -> Floats:
-        """Return 1: the values are equal."""
         return np.ones(len(shared.record))
 
 
@@ -383,22 +374,18 @@ class NumberTokens:
         _validate_grid(self.width, self.levels, self.cap, self.reach, self.scale)
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return a token per width."""
         finest = np.floor(self._positions(columns) / self.width).astype(np.int64)
         return _grid_tokens([(finest[:, np.newaxis] >> level,) for level in range(self.levels)], finest)
 
     def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return the tokens of the nearest bins of every width."""
         at = self._positions(columns)
         near = [(_near_cells(at, self.width * 2.0**level, self.reach),) for level in range(self.levels)]
         return _grid_tokens(near, np.zeros(len(at), np.int64))
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
-        """List a row under its widest bin that is within the cap."""
         return _leaves(tokens, length, self.cap)
 
     def similarity(self, shared: SharedTokens) -> Floats:
-        """Return scale / (scale + distance)."""
         middle = (shared.hint + 0.5) * self.width
         distance = np.abs(self._positions(shared.columns)[shared.record] - middle) / self.width
         return np.asarray(self.scale / (self.scale + distance))
@@ -469,7 +456,6 @@ class PlaceTokens:
         validate_number(self.metres, "metres", least=0.1)
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return a token per width."""
         places = _places(columns)
         north = np.floor(places[:, 0] * METRES_PER_DEGREE / self.metres).astype(np.int64)
         east = np.floor(self._east(places[:, 1], north, 0) / self.metres).astype(np.int64)
@@ -477,7 +463,6 @@ class PlaceTokens:
         return _grid_tokens(cells, (north << 32) | (east & 0xFFFFFFFF))
 
     def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
-        """Return the tokens of the nearest cells of every width."""
         places, cells = _places(columns), []
         for level in range(self.levels):
             width = self.metres * 2.0**level
@@ -490,11 +475,9 @@ class PlaceTokens:
         return _grid_tokens(cells, np.zeros(len(places), np.int64))
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
-        """List a row under its widest cell that is within the cap."""
         return _leaves(tokens, length, self.cap)
 
     def similarity(self, shared: SharedTokens) -> Floats:
-        """Return scale / (scale + distance) for the distance of the record from the middle of the row's finest cell."""
         north, east = shared.hint >> 32, shared.hint.astype(np.int32).astype(np.int64)
         latitude = (north + 0.5) * self.metres / METRES_PER_DEGREE
         longitude = (east + 0.5) * self.metres / self._east(np.ones(len(north)), north, 0)

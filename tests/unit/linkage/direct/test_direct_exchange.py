@@ -10,7 +10,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, WireError
 from fedsim.linkage.direct import CodeTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
-from fedsim.linkage.direct.encrypted_table import EncryptedTable, TableRules, build_table
+from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
 from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, link_directly
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_kinds import DELETED, SAMPLED, WHOLE
@@ -35,7 +35,7 @@ def random_names(rng, count):
 def linked(schema, theirs, ours, k=3, min_rows=1):
     """Link two tables in this process; the vector of a row is its number."""
     vectors = np.arange(len(next(iter(theirs.values()))), dtype=np.float32)[:, np.newaxis]
-    table = build_table(schema, theirs, vectors, KEY, TableRules(min_rows))
+    table = build_table(schema, theirs, vectors, KEY, min_rows=min_rows)
     return link_directly(table, ours, k, TokenValues(schema, KEY.public), ask_key())
 
 
@@ -325,13 +325,15 @@ def test_a_changed_entry_with_a_valid_digest_is_as_if_it_were_not_listed(tmp_pat
     assert found.links.reached.tolist() == [0]
 
 
-def test_a_changed_vector_with_a_valid_digest_is_refused(tmp_path):
-    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku"]}, np.ones((2, 3), np.float32), KEY)
-    table.vectors[:] ^= 1
+def test_a_changed_vector_with_a_valid_digest_is_left_out_without_an_error(tmp_path):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku Foods"]}, np.ones((2, 3), np.float32), KEY)
+    table.vectors[0] ^= 1
     table.save(tmp_path / "table")
     loaded = EncryptedTable.load(tmp_path / "table", NAMES)
-    with raises(FileError, "bad-entry"):
-        link_directly(loaded, {"name": ["Belgor Marine"]}, 1, TokenValues(NAMES, KEY.public), ask_key())
+    ours = {"name": ["Belgor Marine", "Oku Foods"]}
+    found = link_directly(loaded, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
+    assert found.rows.tolist() == [1]
+    assert found.vectors.tolist() == [[1.0, 1.0, 1.0]]
 
 
 def test_vectors_must_be_as_many_as_rows():
