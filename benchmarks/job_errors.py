@@ -24,7 +24,8 @@ import polars as pl
 
 from default_job import FILES, init
 from fedsim.config import read_job, read_party_file
-from fedsim.contribution.job_ladder import JobCases, training_settings_of
+from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.ladder import with_settings
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.data.features import name_trigrams, text_columns
 from fedsim.splitnn import Features
@@ -107,14 +108,17 @@ def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
     # The job's network has its identifiers among its features, except for names; the trees see trigrams of those.
     own = Features(name_trigrams(names, text_columns(names)))
     protection = json.dumps(job.protection.model_dump(exclude_none=True) | {"wire": job.training.wire})
-    training = replace(training_settings_of(job), **({"epochs": asked.epochs} if asked.epochs else {}))
+    training = replace(job.training.settings, **({"epochs": asked.epochs} if asked.epochs else {}))
     for arrays in drawn.cases(asked.seeds, asked.splits):
         about = {**arrays.about, "name": name, "protection": protection, "wire": job.training.wire}
         secondaries = tuple(replace(compact_lists(linked), embedding=None) for linked in arrays.secondaries)
         one = replace(arrays, own=own, secondaries=secondaries, about=about)
         factor = 1 / np.log(10) if job.task.label_scale == "log" else 1.0
         limits = {"epochs": asked.epochs} if asked.epochs else {}
-        rungs = [*training.rungs([NETWORK]), *(replace(trees, **limits) for trees in (OWN_TREES, SEEING_TREES))]
+        rungs = [
+            *with_settings(training, [NETWORK]),
+            *(replace(trees, **limits) for trees in (OWN_TREES, SEEING_TREES)),
+        ]
         yield JobCase(one, tuple(rungs), factor)
         if asked.placebos:
             joined = {**about, "added_placebos": asked.placebos}

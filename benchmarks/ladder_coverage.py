@@ -25,13 +25,14 @@ from fedsim.contribution.ladder import (
     TOGETHER,
     WITH_PARTNER,
     WITHOUT_PARTNER,
-    LadderTraining,
     SeedPredictions,
     TrainedCase,
     bootstrap_scores,
+    with_settings,
 )
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore, Rung, SplitArrays, train_missing
 from fedsim.data.synthetic import CitySettings, generate_city
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.types import Floats
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
@@ -50,7 +51,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--flats", type=int, default=4_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, help="default: as in a job")
-    parser.add_argument("--batch", type=int, help="default: as in a job")
+    parser.add_argument("--batch-size", type=int, help="default: as in a job")
     parser.add_argument("--split", choices=("random", "group"), default="group")
     keys = [*WITHOUT_PARTNER, *WITH_PARTNER]
     parser.add_argument("--rungs", nargs="+", choices=keys, default=keys, metavar="RUNG", help=", ".join(keys))
@@ -65,9 +66,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 def rungs_of(asked: argparse.Namespace) -> list[Rung]:
     """Return the rungs to train."""
-    return LadderTraining(epochs=asked.epochs, batch=asked.batch).rungs(
-        [rung for rung in RUNGS if rung.key in asked.rungs]
-    )
+    settings = TrainingSettings(epochs=asked.epochs, batch_size=asked.batch_size)
+    return with_settings(settings, [rung for rung in RUNGS if rung.key in asked.rungs])
 
 
 def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, DatasetCases]]:

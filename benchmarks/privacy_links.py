@@ -16,6 +16,7 @@ import polars as pl
 
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.linkage import fit_scale, topk
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.metrics import RankHamming
@@ -23,7 +24,7 @@ from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.splitnn.layers import Features
 from fedsim.training import Config, PrimaryData, SecondaryData, train
-from fedsim.training.config import ConfigOverrides, build_config, modern_preset
+from fedsim.training.config import build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
 from fedsim_audit.attacks import Codebook, PrimaryView
 from fedsim_lab.datasets.dataset import NumberFilterSettings
@@ -154,4 +155,4 @@ def _features(frame: pl.DataFrame, rows: Integers | None) -> Features:
 
 
 def _alone(epochs: int) -> Config:
-    return build_config("modern", "solo", ConfigOverrides(epochs, BATCH, None, None), seed=0, device="cpu")
+    return build_config("solo", TrainingSettings(epochs=epochs, batch_size=BATCH), seed=0, device="cpu")

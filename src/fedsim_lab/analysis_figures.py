@@ -152,7 +152,7 @@ def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
     """Train FedSim on generated firms and inspect its gates."""
     began, firms = time.perf_counter(), generate_firms(np.random.default_rng(0))
     arrays = DatasetCases(firms.dataset()).one("random", 0)
-    rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, rate=3e-3)
+    rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, learning_rate=3e-3)
     parties, hooks = (rung.primary_data(arrays), rung.secondary_data(arrays)), bench.hooks("[1 of 1] firms, FedSim")
     result = train(*parties, arrays.split, rung.config(seed=0), hooks=hooks)
     bench.report(f"[1 of 1] firms: FedSim: {format_metrics(result.metrics['test'])}")

@@ -211,9 +211,8 @@ def _epoch_seconds(word: str, data: PaperData, name: str, records: int) -> float
     )
     theirs = SecondaryData(rng.normal(size=(candidates, data.columns[1])), partner, rng.normal(size=partner.shape))
     split = Split(np.arange(records), np.arange(records, records + 64), np.arange(0))
-    rung = replace(
-        STUDY_RUNGS[word], preset=f"paper:{name}", epochs=2, batch=LARGE_BATCH if word in AT_MOST_ONE_PARTNER else None
-    )
+    batch_size = LARGE_BATCH if word in AT_MOST_ONE_PARTNER else None
+    rung = replace(STUDY_RUNGS[word], preset=f"paper:{name}", epochs=2, batch_size=batch_size)
     return core_seconds(primary, [theirs], split, rung.config(seed=0, device="cpu")) * 0.7 * data.records[0] / records
 
 

@@ -80,7 +80,7 @@ class FastSettings(Protocol):
     def epochs(self) -> int | None: ...
 
     @property
-    def batch(self) -> int | None: ...
+    def batch_size(self) -> int | None: ...
 
 
 def mark_fast(sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultSheet:
@@ -93,7 +93,7 @@ def mark_fast(sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultShee
 def describe_fast_settings(shorter: Iterable[FastSettings]) -> str:
     """Describe the largest numbers of records, epochs and records per batch."""
     every = list(shorter)
-    templates = {"records": "{:,} records", "epochs": "{} epochs", "batch": "batches of {}"}
+    templates = {"records": "{:,} records", "epochs": "{} epochs", "batch_size": "batches of {}"}
     most = {name: max(getattr(each, name) or 0 for each in every) for name in templates}
     counts = ", ".join(template.format(most[name]) for name, template in templates.items() if most[name])
     return f"at most {counts}" if counts else "nothing is shorter"

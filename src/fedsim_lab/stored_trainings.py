@@ -14,6 +14,7 @@ import torch
 
 from fedsim.contribution.rungs import Rung, SplitArrays, environment_info
 from fedsim.errors import FileError
+from fedsim.hyperparameters import RENAMED
 from fedsim.storage.files import append_durably, ensure_folder
 from fedsim_lab.job_training import train_study_rung
 
@@ -41,7 +42,8 @@ class StoredTrainings:
     @staticmethod
     def _name(line: Mapping[str, Any]) -> str:
         known = {entry.name for entry in fields(Rung)}
-        given = {name: value for name, value in line["settings"].items() if name in known and value is not None}
+        settings = {RENAMED.get(name, name): value for name, value in line["settings"].items()}
+        given = {name: value for name, value in settings.items() if name in known and value is not None}
         rung = Rung(**{**given, **NAMES_OF_RUNG})
         return json.dumps([asdict(rung), line["data"]], sort_keys=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedsim.contribution.rungs import Rung
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim_lab.experiment_config import SPLITS, check_choice, parse_section, read_experiment_toml
 
 STUDY_RUNGS = {
@@ -31,8 +32,8 @@ STUDY_RUNGS = {
     "placebo": Rung("placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
 }
 STUDY_SPLITS = ("fixed", *SPLITS)
-VARIED = ("k", "rate", "pieces", "preset", "tau", "noise", "metric", "split")
-RUNG_SETTINGS = ("k", "rate", "pieces", "preset")
+VARIED = ("k", "learning_rate", "pieces", "preset", "tau", "noise", "metric", "split")
+RUNG_SETTINGS = ("k", "learning_rate", "pieces", "preset")
 WITHOUT_PARTNERS = ("solo", "solo-identifiers")
 AT_MOST_ONE_PARTNER = (*WITHOUT_PARTNERS, "secondary", "exact", "exact-mean", "combine", "top1sim")
 UNAFFECTED_RUNGS = {"k": AT_MOST_ONE_PARTNER, "pieces": WITHOUT_PARTNERS}
@@ -40,21 +41,12 @@ PaperFigure = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class FastStudy:
+class FastStudy(TrainingSettings):
     """Reduced settings of a study for ``--fast``."""
 
     records: int = 0
-    epochs: int | None = None
-    batch: int | None = None
-    rate: float | None = None
     values: list[Any] = field(default_factory=list)
     rungs: list[str] = field(default_factory=list)
-
-    @property
-    def learning(self) -> dict[str, Any]:
-        """The training settings of every rung with ``--fast``."""
-        given = {"epochs": self.epochs, "batch": self.batch, "rate": self.rate}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class StudyPart:
     def shortened(self) -> StudyPart:
         """Return the part reduced for ``--fast``: fewer records, epochs, values and rungs, and larger steps."""
         given = {"all": {}, **self.settings}
-        settings = {word: {**changes, **self.fast.learning} for word, changes in given.items()}
+        settings = {word: {**changes, **self.fast.given} for word, changes in given.items()}
         return replace(
             self,
             records=self.fast.records or self.records,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsim.contribution.ladder import RUNGS, LadderTraining, format_number, train_ladder
+from fedsim.contribution.ladder import RUNGS, format_number, train_ladder, with_settings
 from fedsim.contribution.rungs import (
     LinkedSecondary,
     MessageCallback,
@@ -24,6 +24,7 @@ from fedsim.contribution.rungs import (
     train_missing,
 )
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS
 from fedsim.splitnn.layers import Features, PlainEncoder
 from fedsim.storage.files import ensure_folder
@@ -320,38 +321,33 @@ def _published_score(part: StudyPart, value: Any, rung: Rung) -> PaperFigure | N
 
 
 @dataclass(frozen=True)
-class FastLadder:
+class FastLadder(TrainingSettings):
     """Reduced settings of a ladder for ``--fast``."""
 
     records: int = 0
-    epochs: int | None = None
-    batch: int | None = None
 
 
 @dataclass(frozen=True)
-class LadderPart:
+class LadderPart(TrainingSettings):
     """One dataset's ladder: the parties, the number of partners, and the training length."""
 
     dataset: str
     secondaries: list[str] = field(default_factory=list)
-    preset: str = "modern"
     records: int = 0
     k: int | None = None
-    epochs: int | None = None
-    batch: int | None = None
     fast: FastLadder = field(default_factory=FastLadder)
 
     def shortened(self) -> LadderPart:
         """Return the ladder reduced for ``--fast``."""
-        kept = {name: value for name, value in asdict(self.fast).items() if value}
-        return replace(self, **kept)
+        given: dict[str, Any] = {"records": self.fast.records or self.records, **self.fast.given}
+        return replace(self, **given)
 
     def rungs(self) -> list[Rung]:
         """Return everything that is trained: the ladder, and methods registered by plugins."""
         known = {rung.method for rung in RUNGS}
         plugged = [name for name in METHODS.names(in_jobs=True) if name not in known]
         further = [Rung(name, f"{name} + own identifiers", name, inputs="identifiers") for name in plugged]
-        return LadderTraining(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs([*RUNGS, *further])
+        return with_settings(self, [*RUNGS, *further])
 
     def cases(self, bench: StudyContext, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
         """Yield the arrays of every split and seed."""

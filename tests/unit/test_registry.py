@@ -12,10 +12,11 @@ import pytest
 import fedsim_lab  # noqa: F401 - registers the presets of the paper's datasets
 from error_fixtures import raises
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS, PRESETS, Registry
 from fedsim.splitnn.methods import Top1Sim
 from fedsim.splitnn.secondary_model import MODERN, secondary_config
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ def test_a_preset_says_the_same_above_and_below_the_cut(name):
     config = PRESETS[name].build()
     assert PRESETS.summary(name)
     assert (config.local, config.optimiser) == (PRESETS[name].local, PRESETS[name].optimiser)
-    assert build_config(name, "fedsim", ConfigOverrides(), seed=0, device="auto") == config
+    assert build_config("fedsim", TrainingSettings(preset=name), seed=0, device="auto") == config
 
 
 def test_the_primary_takes_local_network_and_optimiser_of_its_preset():
     wide = replace(MODERN, local=replace(MODERN.local, hidden=(512,)))
     with PRESETS.temporarily("wide", wide):
-        config = build_config("wide", "fedsim", ConfigOverrides(), seed=1, device="cpu")
+        config = build_config("fedsim", TrainingSettings(preset="wide"), seed=1, device="cpu")
         assert config.local.hidden == (512,)
-        assert config.secondary == secondary_config("wide", "fedsim", seed=1)
+        assert config.secondary == secondary_config("fedsim", TrainingSettings(preset="wide"), seed=1)
 
 
 def test_a_job_can_use_neither_simulations_nor_research_presets():
@@ -69,8 +70,8 @@ def test_a_job_can_use_neither_simulations_nor_research_presets():
 
 def test_both_sides_of_the_cut_build_the_network_that_a_method_registers():
     with METHODS.temporarily("narrow", NarrowCut, secondary_network=narrow):
-        config = build_config("modern", "narrow", ConfigOverrides(), seed=5, device="cpu")
-        assert config.secondary == secondary_config("modern", "narrow", seed=5)
+        config = build_config("narrow", TrainingSettings(), seed=5, device="cpu")
+        assert config.secondary == secondary_config("narrow", TrainingSettings(), seed=5)
         assert config.secondary.local.cut == 7
         assert config.local.cut == PRESETS["modern"].local.cut
 

@@ -27,7 +27,7 @@ from fedsim.cli.options import OutputMode, print_json, print_nothing, terminal_w
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.toml_file import set_values
-from fedsim.contribution.job_ladder import JobCases, training_settings_of
+from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import (
     RUNGS,
     SOLO,
@@ -36,6 +36,7 @@ from fedsim.contribution.ladder import (
     TREES_WITH_IDENTIFIERS,
     train_ladder,
     with_embedding,
+    with_settings,
 )
 from fedsim.contribution.rungs import STACKED, ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import generate_city
@@ -289,7 +290,7 @@ def _compare(demo: DemoSetup, record: RunRecord, printer: DemoPrinter) -> dict[s
     (arrays,) = JobCases.read(demo.job, list(demo.parties.values()), demo.compare, UNIT).cases(
         1, (demo.job.task.split,)
     )
-    rungs = training_settings_of(demo.job).rungs([rung for rung in RUNGS if rung.key in COMPARED])
+    rungs = with_settings(demo.job.training.settings, [rung for rung in RUNGS if rung.key in COMPARED])
     rungs = with_embedding(rungs) if demo.job.sends_embedding else rungs
     model = next(rung for rung in rungs if rung.key == STACKED)
     placebo = replace(model, key=f"{STACKED}-placebo", name=f"{model.name}, placebo partner", partner="placebo")

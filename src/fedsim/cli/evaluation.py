@@ -26,7 +26,6 @@ from fedsim.contribution.job_ladder import (
     JobCases,
     ladder_splits,
     train_remote_ladder,
-    training_settings_of,
 )
 from fedsim.contribution.ladder import (
     NEEDS_BOTH_TABLES,
@@ -35,9 +34,10 @@ from fedsim.contribution.ladder import (
     count_trainings,
     train_ladder,
     with_embedding,
+    with_settings,
 )
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
-from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, propose_grid
+from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, describe_setting, parse_values, tuned_types
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number, pluralise
@@ -48,7 +48,7 @@ from fedsim.storage.files import atomic_write, check_output_paths, remove_paths
 
 # The partner's contribution
 
-LADDER_FILE, TUNING_FILE, SEARCH_FILE = "ladder.json", "tuning.json", "search.log"
+LADDER_FILE, TUNING_FILE = "ladder.json", "tuning.json"
 SCORE_DIGITS = 4  # of a score, whose deviation has as many decimals
 
 
@@ -67,8 +67,8 @@ class CompareOptions:
 def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: CompareOptions, mode: OutputMode) -> None:
     """Train the ladder, write it and print it."""
     job, files = read_job(job_path), [read_party_file(path) for path in parties]
-    training = training_settings_of(job)
-    rungs = (training if options.epochs is None else replace(training, epochs=options.epochs)).rungs()
+    given: dict[str, Any] = {} if options.epochs is None else {"epochs": options.epochs}
+    rungs = with_settings(replace(job.training.settings, **given))
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
     rungs = with_embedding(rungs) if job.sends_embedding else rungs
@@ -86,7 +86,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
 
 
-RESULT_FILES = (RESULTS_FILE, PREDICTIONS_FOLDER, LADDER_FILE, TUNING_FILE, SEARCH_FILE)
+RESULT_FILES = (RESULTS_FILE, PREDICTIONS_FOLDER, LADDER_FILE, TUNING_FILE)
 
 
 def open_results(out: Path, job: Job, files: Sequence[PartyFile], *, again: bool) -> ResultStore:
@@ -170,23 +170,15 @@ def _format_score(rung: Mapping[str, Any]) -> str:
 
 # Tuning
 
-AXIS_TYPES: Mapping[str, type[int] | type[float]] = {
-    "k": int,
-    "rate": float,
-    "hidden": int,
-    "members": int,
-    "batch": int,
-}
 MAX_SHOWN = 12
 MIN_TUNING_RECORDS = 100  # validation records; the error of fewer hardly tells settings apart
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """Values to try by axis (empty: proposed ones), how often and how long to train, and the file to write."""
+    """Values to try (else proposed ones), how often and how long to train, and the file to write."""
 
-    axes: Mapping[str, str]
-    search: int
+    values: Sequence[str]
     seeds: int
     epochs: int | None
     write: Path | None
@@ -196,24 +188,19 @@ class TuneOptions:
 def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOptions, mode: OutputMode) -> None:
     """Search for the best settings of a job, print them as TOML and write them if requested."""
     job, files = read_job(job_path), [read_party_file(path) for path in parties]
-    given = {axis: _parse_axis(axis, listed) for axis, listed in options.axes.items() if listed}
+    given = parse_values(options.values, tuned_types())
     if options.write:
         check_output_paths([options.write], [job_path, *parties])
     restrict_to_owner(out)
     torch.set_num_threads(job.training.threads)
     subject = JobSubject(job, files, out, options.seeds, options.epochs)
     store = open_results(out, job, files, again=options.again)
-    tuner = Tuner(subject, store, progress_printer(silent=mode.silent))
-    grid = propose_grid(subject.partners(), subject.records)
-    if "k" in given:
-        given["k_factor"] = (None,)
-    grid = replace(grid, **given)
-    ranked = tuner.search(grid, options.search, out / SEARCH_FILE) if options.search else tuner.climb(grid)
-    best = ranked[0].setting.job_settings(subject.partners())
+    ranked = Tuner(subject, store, progress_printer(silent=mode.silent)).tune(subject.grid(given))
+    best = subject.job_settings(ranked[0].setting)
     value = {
         "job": job.name,
         "label": ranked[0].label,
-        "ranking": [{"setting": trial.setting.named, "validation": trial.validation} for trial in ranked],
+        "ranking": [{"setting": trial.setting, "validation": trial.validation} for trial in ranked],
         "best": {".".join(path): setting for path, setting in best.items()},
         "best_test": ranked[0].test,
         "validation_records": ranked[0].records,
@@ -229,17 +216,6 @@ def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOp
     mode.show(value, lambda: _print_ranking(ranked, set_values("", values), options.write))
 
 
-def _parse_axis(axis: str, listed: str) -> tuple[Any, ...]:
-    try:
-        values = tuple(AXIS_TYPES[axis](word) for word in parse_names(listed))
-    except ValueError:
-        values = ()
-    if not values:
-        message = f"'{listed}' is not a list of numbers separated by commas, such as 5,10; correct it"
-        raise SettingError(message, code="invalid-axis", axis=axis)
-    return values
-
-
 def _tuning_warnings(ranked: Sequence[TuningTrial]) -> Iterator[str]:
     records = ranked[0].records
     if records < MIN_TUNING_RECORDS:
@@ -249,7 +225,7 @@ def _tuning_warnings(ranked: Sequence[TuningTrial]) -> Iterator[str]:
 
 def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path | None) -> None:
     metric, label = next(iter(ranked[0].validation)), ranked[0].label
-    rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
+    rows = [(format_number(trial.validation[metric]), describe_setting(trial.setting)) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric} of {label}", "setting"), rows)
     echo(f"test {metric} of {label} with the best settings: {format_number(ranked[0].test[metric])}\n")
     print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])

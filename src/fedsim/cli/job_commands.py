@@ -1,7 +1,7 @@
 """Commands that review a job, run it and use its model; heavy modules are imported when a command runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -98,19 +98,18 @@ def compare(
     run_compare(job, parties, out, options, OutputMode(quiet, as_json, verbose))
 
 
-def _values(content: str) -> Any:
-    return option("LIST", f"{content}, separated by commas. Default: values around the job's.")
-
-
 def tune(
     job: opt.JobFile,
     parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and all secondaries.")],
-    k: Annotated[str, _values("Numbers of partners per record")] = "",
-    rate: Annotated[str, _values("Learning rates")] = "",
-    width: Annotated[str, _values("Hidden units of the local networks")] = "",
-    members: Annotated[str, _values("Numbers of members")] = "",
-    batch: Annotated[str, option("LIST", "Batch sizes, separated by commas. Default: the job's.")] = "",
-    search: Annotated[int, option("N", "Let Optuna choose N settings instead.", min=0)] = 0,
+    values: Annotated[
+        list[str] | None,
+        option(
+            "NAME=LIST",
+            "Values to try, such as k=5,10 or width=128,256: k or a setting of [training]. Repeat for others. Default: "
+            "values around the job's.",
+            "--try",
+        ),
+    ] = None,
     seeds: Annotated[int, option("N", "Number of random splits per setting.", min=1)] = 1,
     epochs: Annotated[int | None, option("N", "Maximum number of epochs. Default: the job's.", min=1)] = None,
     out: Annotated[Path, option("FOLDER", "Folder for all results; a second run continues there.")] = Path(
@@ -126,12 +125,11 @@ def tune(
     All tables are read in this process and nothing is sent. Settings are tuned one after another; the test records are
     used only for the best settings. Results are stored: stop at any time and run the command again to continue.
 
-    fedsim tune job.toml city.toml rentals.toml --write tuned.toml
+    fedsim tune job.toml city.toml rentals.toml --try learning_rate=0.001,0.002 --write tuned.toml
     """
     from fedsim.cli.evaluation import TuneOptions, run_tune
 
-    axes = {"k": k, "rate": rate, "hidden": width, "members": members, "batch": batch}
-    options = TuneOptions(axes, search, seeds, epochs, write, again)
+    options = TuneOptions(values or [], seeds, epochs, write, again)
     run_tune(job, parties, out, options, OutputMode(quiet, as_json))
 
 

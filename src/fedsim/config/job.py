@@ -10,12 +10,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
 from fedsim.config.removed import with_unused, without_unused
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings, hyperparameters
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
@@ -29,12 +30,11 @@ if TYPE_CHECKING:
 PRESET_EPSILON_PER_KM = 5.0  # of the preset `protected`; docs/privacy-results.md has the measurements
 DEFAULT_EMBEDDING = "random"
 DEFAULT_RETENTION_DAYS = 90
+FIRST_HYPERPARAMETERS = ("epochs", "batch_size", "learning_rate", "patience")  # of version 0.1
 # Settings that earlier versions did not have, with their defaults: they count for the hash only where they are used.
 LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("task", "label_scale"): "linear",
-    ("training", "members"): None,
-    ("training", "width"): None,
-    ("training", "party_dropout"): None,
+    **{("training", name): None for name in hyperparameters() if name not in FIRST_HYPERPARAMETERS},
     ("training", "start_from"): None,
     ("training", "joining"): None,
     ("protection", "embedding"): None,
@@ -219,38 +219,39 @@ class TaskSettings(ConfigSection):
         return self
 
 
-class TrainingSettings(ConfigSection):
+def _hyperparameter_fields() -> dict[str, Any]:
+    """Return the fields of the hyper-parameters, which :class:`fedsim.hyperparameters.TrainingSettings` declares."""
+    declared = {}
+    for name, rule in hyperparameters().items():
+        if rule.above:
+            allowed = real_number(rule.low, rule.high)
+        elif rule.kind is int:
+            allowed = whole_number(int(rule.low), int(rule.high))
+        else:
+            allowed = Field(ge=rule.low, le=rule.high, title=f"a share from {rule.low:g} to {rule.high:g}")
+        value = setting(None, example=rule.example, description=rule.meaning)
+        declared[name] = (Annotated[rule.kind | None, allowed], value)
+    return declared
+
+
+class _PresetAndMethod(ConfigSection):
+    preset: Annotated[str, OneOf(PRESETS)] = setting(
+        "modern",
+        description=(
+            "Network architecture, optimiser and default sizes. `modern` encodes latitude, longitude and other numeric "
+            "identifiers among the features by periodic embeddings, all other numbers by piecewise-linear ones; "
+            "`paper` leaves numbers as they are."
+        ),
+    )
+    method: MethodName = setting("fedsim", description="How the partners of a record are used.")
+
+
+_Hyperparameters: Any = create_model("_Hyperparameters", __base__=_PresetAndMethod, **_hyperparameter_fields())
+
+
+class TrainingSection(_Hyperparameters):  # type: ignore[misc]
     """How the networks are trained."""
 
-    preset: Annotated[str, OneOf(PRESETS)] = "modern"
-    """Network architecture, optimiser and default sizes. `modern` encodes latitude, longitude and other numeric
-    identifiers among the features by periodic embeddings, all other numbers by piecewise-linear ones; `paper` leaves
-    numbers as they are."""
-    method: MethodName = "fedsim"
-    """How the partners of a record are used."""
-    epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=60)
-    """Largest number of passes over the training records. Default: 40 to 100 for `modern`, fewer for more records; 100
-    for `paper`."""
-    batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=512)
-    """Records per training step. Default: 32 to 256 for `modern`, by the number of records; 128 for `paper`. Larger
-    batches need fewer messages."""
-    learning_rate: Annotated[float | None, real_number(0, 100)] = setting(None, example=0.002)
-    """Learning rate of the optimiser. Default: set by the preset."""
-    width: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=256)
-    """Hidden units of the local network of every party. Default: 256 for `modern`, 200 for `paper`."""
-    patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
-    """After this many epochs without improvement on the validation records, `modern` returns to the best weights and
-    ends with at most the last fifth of the epochs, whose learning rates are small. Default: a fifth of the epochs for
-    `modern`; with `paper` all epochs run. The weights of the best epoch are used in either case."""
-    members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
-    """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,
-    so they add no traffic. Default: 8 for `modern`, 1 for `paper`."""
-    party_dropout: Annotated[float | None, Field(ge=0, le=0.5, title="a share from 0 to 0.5")] = setting(
-        None, example=0.1
-    )
-    """Share of the training records that do without a secondary, drawn for each secondary and step. The model can then
-    predict while a secondary is away (`serving.when_partner_is_away = "others"`), and the report says how much larger
-    the error is without each. Methods `fedsim` and `stacked` only. Default: 0."""
     start_from: Annotated[
         str | None,
         Field(pattern="^[0-9a-f]{64}$", title="all 64 digits of the hash of a job, as `fedsim approve` prints it"),
@@ -267,6 +268,11 @@ class TrainingSettings(ConfigSection):
     wire: WireFormat = "float32"
     """Number format of activations and gradients in messages. `float16` and `bfloat16` halve the traffic and round the
     numbers; `int8`, whole multiples of a scale per row, takes a quarter."""
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The preset and the hyper-parameters."""
+        return TrainingSettings.of(self)
 
     @model_validator(mode="after")
     def _check_party_dropout(self) -> Self:
@@ -452,7 +458,7 @@ class Job(ConfigFile):
     primary: PartyAddress
     """The party with the label; it runs the training and keeps the model."""
     task: TaskSettings
-    training: TrainingSettings = TrainingSettings()
+    training: TrainingSection = TrainingSection()
     """How the networks are trained; unset settings come from the preset."""
     network: NetworkSettings = NetworkSettings()
     protection: Protection = Protection()

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedsim._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
+    from fedsim.contribution.ladder import Ladder, train_ladder
     from fedsim.contribution.rungs import Rung
 
-__all__ = ["Ladder", "LadderTraining", "Rung", "train_ladder"]
+__all__ = ["Ladder", "Rung", "train_ladder"]
 
-__getattr__ = lazy_exports(__name__, {"ladder": ["Ladder", "LadderTraining", "train_ladder"], "rungs": ["Rung"]})
+__getattr__ = lazy_exports(__name__, {"ladder": ["Ladder", "train_ladder"], "rungs": ["Rung"]})

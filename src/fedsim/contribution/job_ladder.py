@@ -16,7 +16,7 @@ import torch
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
-from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
+from fedsim.contribution.ladder import Ladder, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
@@ -31,7 +31,7 @@ from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.coordinator_linker import stored_links
 from fedsim.runtime.partner_rows import fetch_embedded, load_rows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.primary import prepare_primary, training_overrides
+from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.run_store import RunStore, network_features
 from fedsim.splitnn import Features, party_model
 from fedsim.training import NeighbourList, train_with
@@ -48,21 +48,6 @@ def ladder_splits(job: Job) -> tuple[str, ...]:
     own = job.task.split
     other = SPLITS.detail(own, "compared_with")
     return (other, own) if other else (own,)
-
-
-def training_settings_of(job: Job) -> LadderTraining:
-    """Return how a job trains its networks, as settings of rungs."""
-    own = training_overrides(job)
-    return LadderTraining(
-        job.training.preset,
-        epochs=own.epochs,
-        batch=own.batch_size,
-        rate=own.learning_rate,
-        patience=own.patience,
-        members=own.members,
-        hidden=own.width,
-        party_dropout=own.party_dropout,
-    )
 
 
 # The primary's identifiers as features, and exact matches between two tables

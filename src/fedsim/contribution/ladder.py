@@ -36,6 +36,7 @@ from fedsim.contribution.rungs import (
     run_training,
     train_missing,
 )
+from fedsim.hyperparameters import TrainingSettings, hyperparameters
 from fedsim.training.data import Metrics, pair_win_rate, selection_key
 from fedsim.types import AnyArray, Floats, Integers
 
@@ -479,31 +480,10 @@ def shapley_shares(
 # The ladder
 
 
-@dataclass(frozen=True)
-class LadderTraining:
-    """Settings that all networks of a ladder share; trees have their own.
-
-    Parameters
-    ----------
-    preset
-        Networks, optimiser and sizes.
-    epochs, batch, rate, patience, members, hidden, party_dropout
-        As in :class:`Rung`; None keeps the preset's value.
-    """
-
-    preset: str = "modern"
-    epochs: int | None = None
-    batch: int | None = None
-    rate: float | None = None
-    patience: int | None = None
-    members: int | None = None
-    hidden: int | None = None
-    party_dropout: float | None = None
-
-    def rungs(self, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
-        """Return the rungs with these settings."""
-        settings = asdict(self)
-        return [rung if rung.method == BOOSTED_TREES else replace(rung, **settings) for rung in rungs]
+def with_settings(settings: TrainingSettings, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
+    """Return the rungs with these settings of all their networks; trees have their own."""
+    common = {"preset": settings.preset} | {name: getattr(settings, name) for name in hyperparameters()}
+    return [rung if rung.method == BOOSTED_TREES else replace(rung, **common) for rung in rungs]
 
 
 @dataclass(frozen=True, eq=False)

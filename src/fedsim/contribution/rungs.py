@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from fedsim.errors import FileError, SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.pipeline.fit import predict_with_trees
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
 from fedsim.splitnn import Features, methods
@@ -38,7 +39,7 @@ from fedsim.training.boosted_trees import (
     measure,
     softmax_weights,
 )
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.training.data import Metrics, as_features
 from fedsim.types import AnyArray, Floats32, Integers, Links, Split
 from fedsim.version import VERSION
@@ -120,15 +121,15 @@ BOOSTED_TREES, STACKED = "trees", "stacked"
 
 
 @dataclass(frozen=True)
-class Rung:
+class Rung(TrainingSettings):
     """One training to compare: a method on certain inputs with certain settings.
 
     Parameters
     ----------
     key, name
         For programs and for people.
-    method, preset
-        A registered method (or ``"trees"``, ``"stacked"`` or a registered variant of FedSim) and a registered preset.
+    method
+        A registered method, or ``"trees"``, ``"stacked"`` or a registered variant of FedSim.
     partner
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
         record the links of another; ``"same-noise"`` gives all records of a group the links and the noise of its first.
@@ -141,12 +142,10 @@ class Rung:
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
-    k, epochs, batch, rate, patience, members
-        As in :class:`fedsim.training.Config`; None keeps the preset's value.
-    hidden, decay
-        Width of the hidden layer of every local network, and weight decay.
-    party_dropout
-        As in :class:`fedsim.training.Config`; methods that cannot do without a partner ignore it.
+    k
+        Number of partners; None uses all that were linked.
+    decay
+        Weight decay; None keeps that of the preset.
     taking_part, placebos
         Names of the secondaries that take part, and of those that a placebo replaces; None means all of them.
     """
@@ -154,23 +153,16 @@ class Rung:
     key: str
     name: str
     method: str
-    preset: str = "modern"
     partner: str = "real"
     inputs: str = "features"
     pieces: str = ""
     k: int | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    rate: float | None = None
-    patience: int | None = None
-    hidden: int | None = None
     decay: float | None = None
-    members: int | None = None
-    party_dropout: float | None = None
     taking_part: tuple[str, ...] | None = None
     placebos: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):
             value = getattr(self, setting)
             if value not in known:
@@ -193,10 +185,7 @@ class Rung:
         method: str | methods.Method = self.method
         if self.method in FEDSIM_VARIANTS:
             method = FEDSIM_VARIANTS[self.method](PRESETS[self.preset].build().method)
-        overrides = ConfigOverrides(
-            self.epochs, self.batch, self.rate, self.patience, self.members, self.hidden, self.party_dropout
-        )
-        config = build_config(self.preset, method, overrides, seed=seed, device=device, n_train=n_train)
+        config = build_config(method, self, seed=seed, device=device, n_train=n_train)
         if self.decay is not None:
             if not 0 <= self.decay < 1:
                 message = f"decay={self.decay}; choose a weight decay from 0 to below 1, such as 1e-4"
@@ -438,7 +427,7 @@ def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) ->
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
     """Fit gradient boosted trees of several sizes; the validation rows choose, then trees are refitted on them too."""
     split, data = arrays.split, replace(primary, labels=_class_places(arrays))
-    settings = TREE_SETTINGS if rung.rate is None else tuple((rung.rate, leaves) for _, leaves in TREE_SETTINGS)
+    settings = tuple((rung.learning_rate or rate, leaves) for rate, leaves in TREE_SETTINGS)
     seed, limits = arrays.about["seed"], {"rounds": rung.epochs, "patience": rung.patience}
     chosen, features = fit_trees(data, split, seed=seed, settings=settings, **limits), as_features(data.features)
     validation = chosen.model.predict(features.take(split.validation))

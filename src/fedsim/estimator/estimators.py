@@ -1,9 +1,11 @@
 """FedSimRegressor and FedSimClassifier: scikit-learn estimators with all parties in one process."""
 
+import textwrap
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,12 +20,18 @@ from fedsim.data.splits import group_equal_records, group_split
 from fedsim.estimator import federation, inputs
 from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabels
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
+from fedsim.hyperparameters import TrainingSettings, hyperparameters, refuse_renamed
 from fedsim.linkage import Metric
 from fedsim.splitnn import methods, party_model
 from fedsim.training import Hook, TaskType, explain
 from fedsim.training.config import build_config
 from fedsim.training.hooks import ProgressBar, tracking_hook
 from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, LinkageResult, Split
+
+TRAINING_PARAMETERS = {
+    name: parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    for name, parameter in signature(TrainingSettings).parameters.items()
+}
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
 # scikit-learn's base classes.
@@ -47,22 +55,15 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         sigma: float = 0.0,
         tau: float | None = None,
         method: str | methods.Method = "fedsim",
-        preset: str = "modern",
         use_identifiers: bool = False,
         kinds: Mapping[str, str] | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        patience: int | None = None,
-        members: int | None = None,
-        width: int | None = None,
-        party_dropout: float | None = None,
         validation_fraction: float = 0.125,
         validation_split: str = "random",
         random_state: Any = None,
         device: str = "auto",
         tracking: str | None = None,
         verbose: bool = False,
+        **training: Any,
     ) -> None:
         self.secondaries = secondaries
         self.link_on = link_on
@@ -71,22 +72,19 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.sigma = sigma
         self.tau = tau
         self.method = method
-        self.preset = preset
         self.use_identifiers = use_identifiers
         self.kinds = kinds
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.members = members
-        self.width = width
-        self.party_dropout = party_dropout
         self.validation_fraction = validation_fraction
         self.validation_split = validation_split
         self.random_state = random_state
         self.device = device
         self.tracking = tracking
         self.verbose = verbose
+        refuse_renamed(training)
+        if unknown := training.keys() - TRAINING_PARAMETERS.keys():
+            raise TypeError(f"{type(self).__name__} has no parameter '{min(unknown)}'; see get_params()")
+        for name, parameter in TRAINING_PARAMETERS.items():
+            setattr(self, name, training.get(name, parameter.default))
 
     def fit(
         self,
@@ -129,14 +127,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         if eval_set is None:
             drawn = _validation_split(settings, primary[counted], labels.values[counted], labels.task_type, seed)
             split = Split(counted[drawn.train], counted[drawn.validation], counted[drawn.test])
-        config = build_config(
-            settings.preset,
-            settings.method if tables else "solo",
-            inputs.config_overrides(settings),
-            seed=seed,
-            device=settings.device,
-            n_train=len(split.train),
-        )
+        method = settings.method if tables else "solo"
+        config = build_config(method, settings, seed=seed, device=settings.device, n_train=len(split.train))
         if settings.party_dropout and tables:
             replace(config, party_dropout=settings.party_dropout)  # raises where the method needs every secondary
         linked = config.method.partners is not methods.PartnerRequirement.NONE
@@ -253,6 +245,16 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         return parameters
 
 
+def _with_training_parameters(function: Any) -> Signature:
+    """Return the signature with the training settings by name, because scikit-learn reads parameters from it."""
+    found = signature(function)
+    named = [one for one in found.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    return found.replace(parameters=[*named, *TRAINING_PARAMETERS.values()])
+
+
+LinkedEstimator.__init__.__signature__ = _with_training_parameters(LinkedEstimator.__init__)  # type: ignore[attr-defined]
+
+
 def _labelled_table(
     estimator: LinkedEstimator,
     X: Any,  # noqa: N803
@@ -310,21 +312,10 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         distributed similarities (``fedsim.privacy.bounds``).
     method : str or Method, default="fedsim"
         fedsim, stacked (FedSim beside boosted trees), avgsim, featuresim, top1sim, exact or solo.
-    preset : {"modern", "paper"}, default="modern"
     use_identifiers : bool, default=False
         Whether the primary's identifiers are features too.
     kinds : dict from column to "number", "category" or "date", default=None
         The kinds of columns, in any of the tables, whose data type does not determine it.
-    epochs, batch_size, learning_rate, patience : default=None
-        By default those of the preset; ``modern`` chooses them by the number of training records. Training stops after
-        ``patience`` epochs without improvement, and the best epoch is kept.
-    members : int, default=None
-        Number of networks that the primary trains side by side and averages; by default set by the preset.
-    width : int, default=None
-        Hidden units of every party's local network; by default those of the preset.
-    party_dropout : float, default=None
-        Share of the training records that do without a secondary, drawn for each secondary and step, so that
-        :meth:`explain` says what the model predicts while one is away. Methods fedsim and stacked only.
     validation_fraction : float, default=0.125
         Share of the training records that are used to choose the best epoch. Trees beside the network (method
         stacked) are then trained on them as well.
@@ -336,6 +327,9 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         Where training curves go: ``tensorboard:FOLDER``, ``mlflow`` or ``mlflow:URI``.
     verbose : bool, default=False
         Show a progress bar.
+    preset : {"modern", "paper"}, default="modern"
+        Networks, optimiser and default sizes.
+    TRAINING
 
     Attributes
     ----------
@@ -394,6 +388,17 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
             message = "this model was saved without intervals, by an earlier release; train it again"
             raise errors.FileError(message, code="no-intervals")
         return intervals
+
+
+def _describe_training_parameters() -> str:
+    lines = []
+    for name, rule in hyperparameters().items():
+        meaning = textwrap.wrap(rule.meaning.replace("`", "``"), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        lines += [f"    {name} : {rule.kind.__name__}, default=None", *meaning]
+    return "\n".join(lines)
+
+
+FedSimRegressor.__doc__ = (FedSimRegressor.__doc__ or "").replace("    TRAINING", _describe_training_parameters())
 
 
 class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]

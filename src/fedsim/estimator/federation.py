@@ -24,6 +24,7 @@ from fedsim.data.features import (
 )
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.pipeline.fit import FitPlan, fit
 from fedsim.pipeline.linker import LocalLinker, metric_from_state, unreadable_links
 from fedsim.pipeline.partner_features import LocalRows
@@ -422,10 +423,10 @@ def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config
     """Return the configuration of the parameters, which must be the one of training."""
     trained = facts["config"]  # its length, where the number of training records decided it
     lengths = {"epochs": trained["epochs"], "batch_size": trained["batch"], "patience": trained["patience"]}
-    own = inputs.config_overrides(estimator)
-    overrides = replace(own, **{name: value for name, value in lengths.items() if getattr(own, name) is None})
+    own = TrainingSettings.of(estimator)
+    settings = replace(own, **{name: value for name, value in lengths.items() if name not in own.given})
     method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
-    config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
+    config = build_config(method, settings, seed=facts["seed"], device=estimator.device)
     if isinstance(config.method, methods.FedSim) and "match" not in facts["config"]["method"]:  # trained by version 0.1
         config = replace(config, method=replace(config.method, match=None))
     other = validation.first_difference(_describe_config(config), facts["config"], "setting")

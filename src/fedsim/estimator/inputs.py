@@ -19,10 +19,10 @@ from fedsim.data.column_names import have_same_name
 from fedsim.data.profile import guess_metrics
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word, replace_unprintable
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.linkage import Metric, get_metric
 from fedsim.linkage.metrics import combine_metrics
 from fedsim.registry import METHODS
-from fedsim.training.config import ConfigOverrides
 from fedsim.types import AnyArray, Flags, Floats, Integers, Split
 
 PRIMARY, COORDINATOR = "primary", "coordinator"
@@ -452,7 +452,7 @@ TYPE_NAMES = {
 
 
 @dataclass(frozen=True)
-class EstimatorSettings:
+class EstimatorSettings(TrainingSettings):
     """The parameters of an estimator; values are checked against the annotations."""
 
     link_on: str | int | list[Any] | dict[Any, Any]
@@ -461,22 +461,15 @@ class EstimatorSettings:
     sigma: float
     tau: float | None
     method: Any
-    preset: str
     use_identifiers: bool
     kinds: dict[Any, Any] | None
-    epochs: int | None
-    batch_size: int | None
-    learning_rate: float | None
-    patience: int | None
-    members: int | None
-    width: int | None
-    party_dropout: float | None
     validation_fraction: float
     validation_split: str
     device: str
     tracking: str | None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, hint in get_type_hints(EstimatorSettings).items():
             value, types = getattr(self, name), [get_origin(part) or part for part in get_args(hint) or (hint,)]
             allowed = (*types, int) if float in types else tuple(types)
@@ -499,11 +492,6 @@ def estimator_settings(estimator: Any) -> EstimatorSettings:
     settings = EstimatorSettings(**given)
     kinds = settings.kinds and {str(name): word for name, word in settings.kinds.items()}
     return EstimatorSettings(**{**given, "link_on": normalise_link_on(settings.link_on), "kinds": kinds})
-
-
-def config_overrides(settings: Any) -> ConfigOverrides:
-    """Return what an estimator, or its settings, set differently from the preset."""
-    return ConfigOverrides(**{entry.name: getattr(settings, entry.name) for entry in fields(ConfigOverrides)})
 
 
 def to_builtin(value: Any) -> Any:

@@ -7,6 +7,7 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.config.schema import to_toml
 from fedsim.errors import FileError, SettingError
+from fedsim.hyperparameters import hyperparameters
 from fedsim.protocol.messages import Role
 from fedsim.runs.record import RunRecord
 from fedsim.runs.run_folder import is_trained
@@ -64,11 +65,12 @@ def require_suitable_start(job: Job, earlier: RunRecord, table: tuple[str, Seque
         message = f"the primary's table or its features have changed since {start}, so that their split differs"
         hint = "use the table and the features of that job, or remove training.start_from"
         raise SettingError(f"{message}; {hint}", code="other-earlier-job", difference="table")
+    shapes = [name for name, rule in hyperparameters().items() if rule.shapes]
     compared = [
         {
             "seed": settings["seed"],
             "task": settings["task"],
-            "training": {name: settings["training"].get(name) for name in ("preset", "method", "members", "width")},
+            "training": {name: settings["training"].get(name) for name in ("preset", "method", *shapes)},
             # An owner may change its mind about explanations.
             "secondaries": {name: {**settings["secondaries"][name], "explanations": None} for name in before},
         }

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from fedsim.splitnn import Features, FedSim, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS, StackedTrees
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.training.data import (
     ClassTarget,
     LabelScaler,
@@ -193,17 +193,18 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
     return EarlierWeights(weights, known)
 
 
-def training_overrides(job: Job) -> ConfigOverrides:
-    """Return what a job sets differently from its preset."""
-    return ConfigOverrides(**{each.name: getattr(job.training, each.name) for each in fields(ConfigOverrides)})
-
-
 def training_config(
     job: Job, method: str | None = None, n_train: int | None = None, *, device: str = "cpu"
 ) -> training.Config:
+<<<<<<< HEAD
     """Return the training configuration of a job for a number of training records."""
     own, overrides = job.training, training_overrides(job)
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
+=======
+    """Return the training configuration of a job for so many training records."""
+    own = job.training
+    config = build_config(method or own.method, own.settings, seed=job.seed, device=device, n_train=n_train)
+>>>>>>> d7663af (Declare the hyper-parameters of a training once)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
     return replace(config, save_steps=own.checkpoint_steps, label=label)
 

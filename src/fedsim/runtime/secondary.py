@@ -377,8 +377,5 @@ def request_limits(job: Job, party_file: PartyFile, n_trained: int, n_rows: int)
 
 def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:
     """Return the configuration that the job prescribes for all secondaries."""
-    own = job.training
-    config = secondary_model.secondary_config(
-        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, width=own.width
-    )
+    config = secondary_model.secondary_config(job.training.method, job.training.settings, seed=job.seed)
     return replace(config, local=layers.Bare()) if job.protection.sealed else config

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn import party_model
 from fedsim.splitnn.layers import Bare, Features, FeatureTensors, Local, Piecewise
 from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
-from fedsim.validation import validate_integer
 
 
 class Secondary(Protocol):
@@ -221,22 +221,14 @@ class SecondaryConfig:
         return self.local.cut if isinstance(self.local, Local) else None
 
 
-def secondary_config(
-    preset: str,
-    method: str,
-    *,
-    seed: int,
-    learning_rate: float | None = None,
-    width: int | None = None,
-) -> SecondaryConfig:
-    """Return what secondaries run under a preset and a method; ``None`` keeps the preset's learning rate and width.
+def secondary_config(method: str, settings: TrainingSettings, *, seed: int) -> SecondaryConfig:
+    """Return what secondaries run under a method and the settings of a training.
 
-    >>> secondary_config("paper", "fedsim", seed=0, learning_rate=0.01).optimiser.rate
+    >>> secondary_config("fedsim", TrainingSettings(preset="paper", learning_rate=0.01), seed=0).optimiser.rate
     0.01
     """
-    chosen: Preset = PRESETS[preset]
-    optimiser = with_learning_rate(chosen.optimiser, learning_rate)
-    return SecondaryConfig(secondary_network(method, with_width(chosen.local, width)), optimiser, seed)
+    chosen: Preset = settings.apply(PRESETS[settings.preset])
+    return SecondaryConfig(secondary_network(method, chosen.local), chosen.optimiser, seed)
 
 
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
@@ -248,16 +240,6 @@ def secondary_network(method: str | None, local: Local) -> Local | Bare:
     own = replace(local, cut=local.sent or local.cut, sent=None)
     change = None if method is None else METHODS.detail(method, "secondary_network")
     return own if change is None else change(own)
-
-
-def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:
-    """Return the optimiser with another learning rate, or unchanged for None."""
-    return optimiser if rate is None else replace(optimiser, rate=rate)  # type: ignore[type-var]
-
-
-def with_width(local: Local, width: int | None) -> Local:
-    """Return the local network with this many hidden units, or unchanged for None."""
-    return local if width is None else replace(local, hidden=(validate_integer(width, "width", least=1),))
 
 
 def start_secondary(

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedsim import registry, validation
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
 from fedsim.splitnn.match_gate import MatchGate
 from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
@@ -142,52 +143,32 @@ def modern_preset(
     return Config(method, own.local, own.optimiser, StandardLabel(), **length, seed=seed)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class ConfigOverrides:
-    """What the user sets differently from the preset; ``None`` keeps the preset's value."""
-
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    patience: int | None = None
-    members: int | None = None
-    width: int | None = None
-    party_dropout: float | None = None
-
-
 def build_config(
-    preset: str,
     method: str | methods.Method,
-    overrides: ConfigOverrides,
+    settings: TrainingSettings,
     *,
     seed: int,
     device: str,
     n_train: int | None = None,
 ) -> Config:
-    """Return the preset with this method and these overrides.
+    """Return the configuration of a training with this method and these settings.
 
-    ``n_train``, the number of training records, decides how long a preset such as ``modern`` trains by default.
+    ``n_train``, the number of training records, decides how long a preset such as ``modern`` trains by default. Methods
+    that need every secondary ignore the party dropout.
 
-    >>> build_config("paper", "solo", ConfigOverrides(epochs=3), seed=0, device="cpu").epochs
+    >>> build_config("solo", TrainingSettings(preset="paper", epochs=3), seed=0, device="cpu").epochs
     3
-    >>> build_config("modern", "solo", ConfigOverrides(), seed=0, device="cpu", n_train=1_400).batch
+    >>> build_config("solo", TrainingSettings(), seed=0, device="cpu", n_train=1_400).batch
     128
     """
     chosen: Any = registry.METHODS[method]() if isinstance(method, str) else method
     by_name = isinstance(method, str)
     own_method = None if by_name and isinstance(chosen, FedSim) else chosen  # a preset brings its own FedSim
-    chosen_preset: secondary_model.Preset = registry.PRESETS[preset]
-    config: Config = chosen_preset.build(own_method)
-    if n_train is not None and chosen_preset.by_size:
+    preset: secondary_model.Preset = registry.PRESETS[settings.preset]
+    config: Config = preset.build(own_method)
+    if n_train is not None and preset.by_size:
         config = replace(config, **asdict(training_length(n_train)))
-    wanted = {
-        "epochs": overrides.epochs,
-        "batch": overrides.batch_size,
-        "patience": overrides.patience,
-        "members": overrides.members,
-        "party_dropout": overrides.party_dropout if _allows_party_dropout(config.method) else None,
-    }
-    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)
-    local = secondary_model.with_width(config.local, overrides.width)
-    return replace(config, seed=seed, device=device, optimiser=optimiser, local=local, **changes)
+    if not _allows_party_dropout(config.method):
+        settings = replace(settings, party_dropout=None)
+    config = settings.apply(config)
+    return replace(config, seed=seed, device=device)

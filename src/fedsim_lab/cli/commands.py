@@ -306,23 +306,18 @@ def plan(
     run_training_plan(file, check_folder(data, "--data"), hours, threads, OutputMode(quiet, as_json))
 
 
-def _axis(option: str, content: str) -> Any:
-    return typer.Option(option, metavar="LIST", help=f"{content}, separated by commas, instead of the grid's.")
-
-
 def sweep(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of `fedsim lab datasets`.")],
     grid: Annotated[str, typer.Option(metavar="NAME", help="Grid: paper, partners, privacy, rate or none.")] = "none",
-    k: Annotated[str, _axis("--k", "Numbers of partners")] = "",
-    rate: Annotated[str, _axis("--rate", "Learning rates")] = "",
-    metric: Annotated[str, _axis("--metric", "Metrics (hamming compares the paper's filters)")] = "",
-    tau: Annotated[str, _axis("--tau", "Bounds on the greedy attack")] = "",
-    batch: Annotated[str, _axis("--batch", "Batch sizes")] = "",
-    hidden: Annotated[str, _axis("--width", "Widths of the local networks")] = "",
-    decay: Annotated[str, _axis("--decay", "Weight decays")] = "",
-    search: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Settings to try with Optuna instead of the whole grid.")
-    ] = 0,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            metavar="NAME=LIST",
+            help="Values instead of the grid's, such as k=5,10: k, metric (hamming compares the paper's filters), tau, "
+            "decay or a setting of a job's [training]. Repeat for others.",
+        ),
+    ] = None,
     method: Annotated[
         str, typer.Option(metavar="NAME", help="Method to train: fedsim, avgsim, featuresim or top1sim.")
     ] = "fedsim",
@@ -350,16 +345,15 @@ def sweep(
 
     Results are stored: stop at any time and run the command again to continue.
 
-    fedsim lab sweep city --k 4,8 --rate 0.001,0.003 --epochs 5
+    fedsim lab sweep city --try k=4,8 --try learning_rate=0.001,0.003 --epochs 5
     """
     from fedsim_lab.cli.handlers import parse_grid, run_sweep
     from fedsim_lab.study_runner import StudyContext
     from fedsim_lab.sweep import SweepSubject
 
     subject = SweepSubject(dataset, method, preset, split, epochs, records, tuple(parse_names(secondaries)))
-    axes = {"k": k, "metric": metric, "tau": tau, "rate": rate, "batch": batch, "hidden": hidden, "decay": decay}
     context = StudyContext(check_folder(data, "--data"), out, seeds, workers=workers)
-    run_sweep(subject, parse_grid(grid, axes), context, search, OutputMode(quiet, as_json))
+    run_sweep(subject, parse_grid(grid, values or []), context, OutputMode(quiet, as_json))
 
 
 def tradeoff(

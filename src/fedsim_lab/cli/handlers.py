@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.text import Text
 
 from fedsim.cli import ExitCode
-from fedsim.cli.options import OutputMode, parse_names, print_nothing
+from fedsim.cli.options import OutputMode, print_nothing
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore
-from fedsim.contribution.tuning import TuningGrid, TuningTrial
+from fedsim.contribution.tuning import Grid, TuningTrial, describe_setting, parse_values, tuned_types
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.model_charts import importance_figure, weight_figure
@@ -33,22 +33,13 @@ from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_
 from fedsim_lab.result_table import ResultSheet, ResultTable
 from fedsim_lab.stored_trainings import StoredTrainings
 from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_plan, train_side_by_side
-from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
+from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner, grid_settings, sweep_dataset
 from fedsim_lab.training_plan import TrainingPlan
 from fedsim_lab.worker_pool import collect_results, log_line
 
 TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
 CHECKLIST = "checklist"
 WIDTH = 118
-AXIS_TYPES: dict[str, Callable[[str], Any]] = {
-    "k": int,
-    "metric": str,
-    "tau": float,
-    "rate": float,
-    "batch": int,
-    "hidden": int,
-    "decay": float,
-}
 NO_GRID = "none"
 MAX_SHOWN = 20
 
@@ -242,30 +233,29 @@ def _table_lines(table: ResultTable) -> Iterator[str]:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def parse_grid(name: str, given: Mapping[str, str]) -> TuningGrid:
+def parse_grid(name: str, given: Sequence[str]) -> Grid:
     """Return a grid by name, with the user's values in place of its own.
 
-    >>> parse_grid("none", {"k": "5,10", "rate": ""}).k
-    (5, 10)
+    >>> parse_grid("none", ["k=5,10"])
+    {'k': [5, 10]}
     """
     if name not in (NO_GRID, *GRIDS):
         raise SettingError(f"unknown grid '{name}'; choose {', '.join(GRIDS)} or {NO_GRID}", code="unknown-grid")
-    start = TuningGrid() if name == NO_GRID else GRIDS[name]
-    return replace(start, **{axis: _parse_values(axis, listed) for axis, listed in given.items() if listed})
+    types: dict[str, Callable[[str], Any]] = {**tuned_types(), "metric": str, "tau": float, "decay": float}
+    return {**GRIDS.get(name, {}), **parse_values(given, types)}
 
 
-def run_sweep(subject: SweepSubject, grid: TuningGrid, study: StudyContext, trials: int, mode: OutputMode) -> None:
+def run_sweep(subject: SweepSubject, grid: Grid, study: StudyContext, mode: OutputMode) -> None:
     """Sweep, write the ranking and print it."""
     ensure_folder(study.out)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
-    tuner = dataset_tuner(subject, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
+    tuner = dataset_tuner(subject, grid, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
     with report_interrupt():
-        if study.workers > 1 and not trials:
-            tuner.check_partners(grid)
-            work = ((arrays, [subject.rung(one)]) for one in grid.settings() for arrays in tuner.subject.cases(one))
+        if study.workers > 1:
+            work = ((arrays, [subject.rung(one)]) for one in grid_settings(grid) for arrays in tuner.subject.cases(one))
             train_side_by_side(work, tuner.results, study.workers, print_nothing)  # a report would show test scores
-        ranked = tuner.search(grid, trials, study.out / "search.log") if trials else tuner.grid(grid)
-    ranking = [{"setting": asdict(trial.setting), "validation": trial.validation} for trial in ranked]
+        ranked = sweep_dataset(tuner, grid)
+    ranking = [{"setting": trial.setting, "validation": trial.validation} for trial in ranked]
     report = {"format": 1, "subject": asdict(subject), "ranking": ranking, "best_test": ranked[0].test}
     write_json(study.out / "sweep.json", report)
     mode.show(report, lambda: _print_ranking(ranked, study.out / "sweep.json"))
@@ -273,19 +263,8 @@ def run_sweep(subject: SweepSubject, grid: TuningGrid, study: StudyContext, tria
 
 def _print_ranking(ranked: Sequence[TuningTrial], path: Path) -> None:
     metric = "rmse" if "rmse" in ranked[0].validation else "accuracy"
-    rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
+    rows = [(format_number(trial.validation[metric]), describe_setting(trial.setting)) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric}", "setting"), rows)
     test = format_number(ranked[0].test[metric])
-    typer.echo(f"test {metric} of the best setting: {test} with {ranked[0].setting.describe()}")
+    typer.echo(f"test {metric} of the best setting: {test} with {describe_setting(ranked[0].setting)}")
     typer.echo(f"Wrote {path}")
-
-
-def _parse_values(axis: str, listed: str) -> tuple[Any, ...]:
-    try:
-        values = tuple(AXIS_TYPES[axis](value) for value in parse_names(listed))
-    except ValueError:
-        message = f"--{axis} '{listed}' is not a list of values separated by commas; correct it"
-        raise SettingError(message, code="invalid-axis") from None
-    if not values:
-        raise SettingError(f"--{axis} '{listed}' names no value; name at least one, or omit it", code="invalid-axis")
-    return values

@@ -22,7 +22,8 @@ from fedsim.runs.run_folder import read_audit_log, run_path
 from job_fixtures import PARTIES, change, lay_out, read_all
 
 TRAIN = ["train", "job.toml", *(f"{name}.toml" for name in PARTIES)]
-TUNE = ["tune", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--k", "3", "--rate", "0.01", "--width", "8"]
+TUNE = ["tune", "job.toml", "city.toml", "rentals.toml", "--epochs", "1"]
+TUNE += ["--try", "k=3", "--try", "learning_rate=0.01", "--try", "width=8"]
 COMPARE = ["compare", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--seeds", "1"]
 
 

@@ -25,7 +25,6 @@ from fedsim.contribution.ladder import (
     GainUnit,
     Interval,
     Ladder,
-    LadderTraining,
     best_by_measure,
     coalition_key,
     coalitions,
@@ -37,9 +36,11 @@ from fedsim.contribution.ladder import (
     partner_orders,
     shapley_shares,
     train_ladder,
+    with_settings,
 )
 from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays
 from fedsim.data.synthetic import CitySettings, generate_city
+from fedsim.hyperparameters import TrainingSettings
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out
@@ -57,8 +58,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
     city = city_dataset(generate_city(np.random.default_rng(1), knobs, flats=1200))
-    rungs = LadderTraining(epochs=5, batch=64, members=1).rungs(
-        [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
+    rungs = with_settings(
+        TrainingSettings(epochs=5, batch_size=64, members=1),
+        [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)],
     )
     cases = DatasetCases(city, secondaries=PARTNERS).each(["random"], range(1))
     return train_ladder(cases, rungs, ResultStore(folder), lambda _: None, tell_apart=True)

@@ -10,11 +10,12 @@ import pytest
 
 from fedsim.cli.evaluation import restrict_to_owner
 from fedsim.contribution.job_ladder import JobCases
-from fedsim.contribution.ladder import RUNGS, LadderTraining, with_embedding
+from fedsim.contribution.ladder import with_embedding, with_settings
 from fedsim.contribution.rungs import STACKED, ResultStore, train_missing
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.runs.record import read_test_predictions
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
@@ -80,7 +81,7 @@ def test_trees_of_a_job_with_an_embedding_may_see_the_partners_by_it(tmp_path):
     found, results = cases(tmp_path, {"job": EMBEDDING}), ResultStore(tmp_path / "results")
     (linked,) = found.secondaries
     assert len(linked.embedding) == len(linked.features) == 200
-    (rung,) = [one for one in with_embedding(LadderTraining(epochs=1).rungs(RUNGS)) if one.key == STACKED]
+    (rung,) = [one for one in with_embedding(with_settings(TrainingSettings(epochs=1))) if one.key == STACKED]
     train_missing([found], [rung], results, lambda _: None)
     assert "trees_see_partners" in results.line(rung.result_key(found))
 

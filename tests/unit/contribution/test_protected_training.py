@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedsim.contribution.job_ladder import JobCases
-from fedsim.contribution.ladder import RUNGS, LadderTraining
+from fedsim.contribution.ladder import with_settings
+from fedsim.hyperparameters import TrainingSettings
 from job_fixtures import lay_out, read_all
 
 SOLO, FEDSIM = (
-    next(rung for rung in LadderTraining(epochs=1, batch=64).rungs(RUNGS) if rung.key == key)
+    next(rung for rung in with_settings(TrainingSettings(epochs=1, batch_size=64)) if rung.key == key)
     for key in ("solo", "fedsim")
 )
 FEATURES = "\n[protection.features]\nnoise = 4.0\n"

@@ -15,13 +15,14 @@ from fedsim.contribution.ladder import (
     FEDSIM_WITH_IDENTIFIERS,
     RUNGS,
     SOLO_WITH_IDENTIFIERS,
-    LadderTraining,
     with_embedding,
+    with_settings,
 )
 from fedsim.contribution.rungs import STACKED, ResultStore, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
@@ -34,11 +35,13 @@ from fedsim.splitnn.layers import Features
 from fedsim_lab.faults.local_job import create_local_job
 from job_fixtures import lay_out, read_all, staying
 
-LEARNING = LadderTraining(epochs=1, batch=256)  # as the job
+LEARNING = TrainingSettings(epochs=1, batch_size=256)  # as the job
 NONE = {"rentals": {"max_studies = 100": ""}}
 PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "storey", "age", "lat", "lon"]\n\n[label]'}}
 NEEDED = [
-    rung for rung in LEARNING.rungs(RUNGS) if rung.key.startswith(("solo", "trees", "fedsim")) and rung.key != CENTRAL
+    rung
+    for rung in with_settings(LEARNING, RUNGS)
+    if rung.key.startswith(("solo", "trees", "fedsim")) and rung.key != CENTRAL
 ]
 
 
@@ -78,7 +81,9 @@ def test_trees_see_the_embedding_that_the_secondary_sent_to_the_job(tmp_path):
     embedding = {"[network]": '[protection]\nembedding = "random"\n\n[network]', '"fedsim"': '"stacked"'}
     job, files = world(tmp_path, {"job": embedding})
     transport, results = InProcessTransport(), ResultStore(tmp_path / "results")
-    rungs = [rung for rung in with_embedding(LEARNING.rungs(RUNGS)) if rung.key in (SOLO_WITH_IDENTIFIERS, STACKED)]
+    rungs = [
+        rung for rung in with_embedding(with_settings(LEARNING, RUNGS)) if rung.key in (SOLO_WITH_IDENTIFIERS, STACKED)
+    ]
     with (
         staying(job, files["rentals"], transport),
         open_party_context(job, files["city"], transport, software_versions()) as post,
@@ -110,7 +115,7 @@ def test_several_secondaries_are_told_apart_afar(tmp_path):
         policy = files[name].policy.model_copy(update={"max_studies": 5})
         files[name] = files[name].model_copy(update={"policy": policy})
     run_local(job, list(files.values()))
-    rungs = LadderTraining(preset="paper", epochs=1, batch=64).rungs(RUNGS)
+    rungs = with_settings(TrainingSettings(preset="paper", epochs=1, batch_size=64))
     needed = [rung for rung in rungs if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_WITH_IDENTIFIERS)]
     with (
         staying(job, files["rentals"], transport),

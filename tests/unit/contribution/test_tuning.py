@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from fedsim.config.job import read_job
-from fedsim.contribution.tuning import JobSubject, TuningGrid, TuningSetting, propose_grid
+from fedsim.contribution.tuning import JobSubject
 from fedsim.errors import SettingError
 from fedsim.runtime.primary import training_config
 from fedsim_lab.faults.local_job import create_local_job
 from init_fixtures import fedsim
 from job_fixtures import lay_out
 
-QUICK = ("--epochs", "1", "--k", "3,5", "--rate", "0.001,0.01", "--width", "8", "--members", "1", "--quiet")
+TRIED = ("k=3,5", "learning_rate=0.001,0.01", "width=8", "members=1")
+QUICK = ("--epochs", "1", *(word for values in TRIED for word in ("--try", values)), "--quiet")
 
 
 def tune(folder: Path, *more: str) -> dict[str, object]:
@@ -36,7 +37,7 @@ def test_one_setting_is_tuned_after_the_other_and_the_best_are_written(tmp_path:
         read_job(tmp_path / "tuned.toml"),
         found["ranking"][0]["setting"],
     )
-    assert tuned.training.learning_rate == best.get("rate")
+    assert tuned.training.learning_rate == best.get("learning_rate")
     assert tuned.training.width == best.get("width")
     assert tuned.secondaries["rentals"].k == best.get("k", job.secondaries["rentals"].k)
     assert tuned.secondaries["rentals"].tau == job.secondaries["rentals"].tau
@@ -48,7 +49,7 @@ def test_one_setting_is_tuned_after_the_other_and_the_best_are_written(tmp_path:
 def test_few_validation_records_are_reported_with_their_number(tmp_path: Path) -> None:
     lay_out(tmp_path, flats=80)
     files = [str(tmp_path / f"{name}.toml") for name in ("job", "city", "rentals")]
-    printed = fedsim("tune", *files, "--out", str(tmp_path / "out"), *QUICK[:-1], "--search", "0")
+    printed = fedsim("tune", *files, "--out", str(tmp_path / "out"), *QUICK[:-1])
     found = json.loads((tmp_path / "out" / "tuning.json").read_text())
     assert found["validation_records"] < 100
     assert [str(found["validation_records"]) in warning for warning in found["warnings"]] == [True]
@@ -58,7 +59,7 @@ def test_few_validation_records_are_reported_with_their_number(tmp_path: Path) -
 def test_more_partners_than_records_are_refused_before_training(tmp_path: Path) -> None:
     lay_out(tmp_path, flats=80)
     with pytest.raises(SettingError) as refused:
-        tune(tmp_path, "--k", "201")
+        tune(tmp_path, "--try", "k=201")
     assert (refused.value.code, refused.value.limit) == ("out-of-range", 200)
     assert not (tmp_path / "out" / "results.jsonl").exists()
 
@@ -66,22 +67,25 @@ def test_more_partners_than_records_are_refused_before_training(tmp_path: Path) 
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     lay_out(tmp_path, flats=80)
     with pytest.raises(SettingError) as refused:
-        tune(tmp_path, "--rate", "fast")
+        tune(tmp_path, "--try", "learning_rate=fast")
     assert refused.value.code == "invalid-axis"
 
 
-def test_the_proposed_values_contain_those_of_the_job() -> None:
-    assert 7 in propose_grid({"rentals": 7}, {"rentals": 1000}).k
-    several = propose_grid({"rentals": 20, "schools": 5}, {"rentals": 40, "schools": 9})
-    assert (several.k, several.k_factor) == ((None,), (0.25, 0.5, 1.0))  # twice 5 are too many schools
-    assert TuningSetting() not in TuningGrid(k=(3,)).settings()
+def test_the_proposed_values_contain_those_of_the_job_and_what_every_secondary_has_records_for(tmp_path: Path) -> None:
+    for name, terms in (("one", {"rentals": {"k": 7}}), ("two", {"rentals": {"k": 20}, "schools": {"k": 50}})):
+        place = create_local_job(tmp_path / name, n_secondaries=len(terms), secondaries=terms)
+        subject = JobSubject(place.job, [place.own(party) for party in place.names], tmp_path / "out", 1, None)
+        grid = subject.grid({"width": [8]})
+        assert list(grid.get("k", [7])) == [1, 3, 7, 14] if name == "one" else "k" not in grid
+        assert grid["width"] == [8]
+        assert 8 in grid["members"]
 
 
 def test_a_job_is_tuned_with_the_settings_it_trains_with(tmp_path: Path) -> None:
     training = {"epochs": 3, "batch_size": 64, "party_dropout": 0.2, "learning_rate": 0.01, "width": 16}
     place = create_local_job(tmp_path / "place", training=training)
     job = place.job
-    config = JobSubject(job, [], tmp_path, 1, None).rung(TuningSetting(members=2)).config(job.seed, device="cpu")
+    config = JobSubject(job, [], tmp_path, 1, None).rung({"members": 2}).config(job.seed, device="cpu")
     assert replace(training_config(job), members=2, save_steps=None) == config
 
 
@@ -89,11 +93,15 @@ def test_every_secondary_keeps_a_k_of_its_own(tmp_path: Path) -> None:
     terms = {"rentals": {"k": 8}, "schools": {"k": 3}}
     place = create_local_job(tmp_path / "place", n_secondaries=2, secondaries=terms)
     subject = JobSubject(place.job, [place.own(name) for name in place.names], tmp_path / "out", 1, None)
-    for setting, expected in ((TuningSetting(), [8, 3]), (TuningSetting(k_factor=0.5), [4, 1])):
+    for setting, expected in (({}, [8, 3]), ({"k_factor": 0.5}, [4, 1])):
         (arrays,) = subject.cases(setting)
         assert [linked.partner.shape[1] for linked in arrays.secondaries] == expected
-    written = TuningSetting(k_factor=2.0).job_settings(subject.partners())
-    assert written == {("secondaries", "rentals", "k"): 16, ("secondaries", "schools", "k"): 6}
+    written = subject.job_settings({"k_factor": 2.0, "width": 8})
+    assert written == {
+        ("training", "width"): 8,
+        ("secondaries", "rentals", "k"): 16,
+        ("secondaries", "schools", "k"): 6,
+    }
 
 
 def test_metrics_of_a_logarithm_are_named_so(tmp_path: Path) -> None:

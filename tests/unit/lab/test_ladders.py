@@ -13,9 +13,10 @@ from fedsim.contribution.ladder import (
     RUNGS,
     SOLO,
     SOLO_WITH_IDENTIFIERS,
-    LadderTraining,
+    with_settings,
 )
 from fedsim.contribution.rungs import Rung
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS
 from fedsim.splitnn import Top1Sim
 from fedsim_lab.reproduce import overview_tables
@@ -33,8 +34,9 @@ class Few(LadderPart):
     """Four rungs, for a moment each."""
 
     def rungs(self) -> list[Rung]:
-        return LadderTraining(epochs=1, batch=64, members=1).rungs(
-            [r for r in RUNGS if r.key in (SOLO, SOLO_WITH_IDENTIFIERS, FEDSIM_PLACEBO, FEDSIM_WITH_IDENTIFIERS)]
+        return with_settings(
+            TrainingSettings(epochs=1, batch_size=64, members=1),
+            [r for r in RUNGS if r.key in (SOLO, SOLO_WITH_IDENTIFIERS, FEDSIM_PLACEBO, FEDSIM_WITH_IDENTIFIERS)],
         )
 
 

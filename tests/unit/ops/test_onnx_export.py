@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from fedsim.cli.app import app
 from fedsim.errors import SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn import Features
 from fedsim.training import PrimaryData, SecondaryData, TaskType, boosted_trees, train
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.types import Links, Split
 from fedsim_lab.faults.local_job import CITY, create_local_job
 from fedsim_ops.onnx_export import OUTPUTS, PrimaryNetwork, WholeNetwork, register_model
@@ -117,8 +118,8 @@ def test_the_exported_network_predicts_what_the_model_predicts(preset: str, meth
     labels = rng.integers(0, n_classes, n) if n_classes else rng.normal(size=n)
     similarity = -np.sort(-rng.normal(size=(n, k, 1)), axis=1) + 0.01 * rng.normal(size=(n, k, fields))
     partner, split = rng.integers(0, m, (n, k)), Split(np.arange(40), np.arange(40, 50), np.arange(50, n))
-    overrides = ConfigOverrides(epochs=1, members=2, width=8)
-    config = build_config(preset, method, overrides, seed=0, device="cpu")
+    settings = TrainingSettings(preset=preset, epochs=1, members=2, width=8)
+    config = build_config(method, settings, seed=0, device="cpu")
     kind = TaskType.CLASSES if n_classes else TaskType.NUMBERS
     secondary = SecondaryData(rng.normal(size=(m, 2)), partner, similarity)
     model = train(PrimaryData(features, labels, kind), [secondary], split, config).model

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from fedsim.config.job import Job
 from fedsim.data.splits import PAPER_PROPORTIONS
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.preflight.estimate import (
     PRESET_SIZES,
     TEST_SHARE,
@@ -105,7 +106,9 @@ def test_networks_are_at_most_as_large_as_estimated(preset, k):
     found = sum(weights.numel() for weights in above.parameters())
     estimated = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
     assert found <= estimated <= 1.5 * found
-    below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).model
+    below = start_secondary(
+        "rentals", features, secondary_config("fedsim", TrainingSettings(preset=preset), seed=0), total_steps=1
+    ).model
     kept = sum(tensor.nbytes for tensor in below.tensors().values())
     assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.sent) * sizes.hidden <= 3 * kept
 

@@ -10,10 +10,11 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import PRESETS
 from fedsim.splitnn import Features
 from fedsim.splitnn.secondary_model import restore_secondary, secondary_config, start_secondary
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.training.loop import start_local_secondary as start_in_training, training_settings
 from training_fixtures import SPLIT, small_features, small_secondaries
 
@@ -34,16 +35,16 @@ def test_nothing_above_the_cut_is_imported():
 @pytest.mark.parametrize("preset", PRESETS.names())
 @pytest.mark.parametrize("rate", [None, 0.02])
 def test_both_sides_of_the_cut_read_the_same_from_the_words_of_a_job(preset, rate):
-    config = build_config(preset, "fedsim", ConfigOverrides(learning_rate=rate), seed=7, device="cpu")
-    assert secondary_config(preset, "fedsim", seed=7, learning_rate=rate) == config.secondary
+    settings = TrainingSettings(preset=preset, learning_rate=rate)
+    config = build_config("fedsim", settings, seed=7, device="cpu")
+    assert secondary_config("fedsim", settings, seed=7) == config.secondary
 
 
 def test_a_secondary_of_its_own_equals_one_in_training(tmp_path):
-    config = build_config(
-        "modern", "top1sim", ConfigOverrides(epochs=2, batch_size=16, learning_rate=0.01), seed=3, device="cpu"
-    )
+    settings = TrainingSettings(epochs=2, batch_size=16, learning_rate=0.01)
+    config = build_config("top1sim", settings, seed=3, device="cpu")
     inside = start_in_training(small_secondaries()[0], training_settings(config, SPLIT, tmp_path))
-    below, features = secondary_config("modern", "top1sim", seed=3, learning_rate=0.01), small_secondaries()[0].features
+    below, features = secondary_config("top1sim", settings, seed=3), small_secondaries()[0].features
     outside = start_secondary("first", features, below, total_steps=6, folder=tmp_path / "first")
     assert inside.checkpoint_store == outside.checkpoint_store
     assert torch.equal(inside.activations(ROWS, 0), outside.activations(ROWS, 0))
@@ -51,14 +52,14 @@ def test_a_secondary_of_its_own_equals_one_in_training(tmp_path):
 
 
 def test_a_secondary_comes_back_from_its_weights():
-    features, below = small_features(9, 2, 1), secondary_config("modern", "fedsim", seed=0)
+    features, below = small_features(9, 2, 1), secondary_config("fedsim", TrainingSettings(), seed=0)
     before = start_secondary("first", features, below, total_steps=2)
     after = restore_secondary("first", features, below, before.model.network.state_dict())
     assert torch.equal(before.infer(ROWS), after.infer(ROWS))
 
 
 def test_weights_of_another_network_are_refused():
-    below = secondary_config("paper", "fedsim", seed=0)
+    below = secondary_config("fedsim", TrainingSettings(preset="paper"), seed=0)
     weights = start_secondary("first", small_features(9, 2, 1), below, total_steps=1).model.network.state_dict()
     with raises(FileError, "weights-mismatch"):
         restore_secondary("first", small_features(9, 3, 1), below, weights)
@@ -66,7 +67,10 @@ def test_weights_of_another_network_are_refused():
 
 def test_a_secondary_without_a_folder_says_that_it_keeps_nothing():
     party = start_secondary(
-        "first", small_features(9, 2, 1), secondary_config("paper", "fedsim", seed=0), total_steps=1
+        "first",
+        small_features(9, 2, 1),
+        secondary_config("fedsim", TrainingSettings(preset="paper"), seed=0),
+        total_steps=1,
     )
     for act in (party.save, party.restore, party.forget_before):
         with raises(SettingError, "no-checkpoint-folder"):
@@ -75,12 +79,12 @@ def test_a_secondary_without_a_folder_says_that_it_keeps_nothing():
 
 def test_words_that_mean_nothing_are_refused():
     with raises(SettingError, "unknown-preset"):
-        secondary_config("moderne", "fedsim", seed=0)
+        secondary_config("fedsim", TrainingSettings(preset="moderne"), seed=0)
     with raises(SettingError, "unknown-method"):
-        secondary_config("modern", "fedsin", seed=0)
+        secondary_config("fedsin", TrainingSettings(), seed=0)
     with raises(SettingError, "out-of-range"):
-        secondary_config("modern", "fedsim", seed=0, learning_rate=-1.0)
+        TrainingSettings(learning_rate=-1.0)
     unfit = Features(torch.full((3, 1), torch.nan).numpy())
     with pytest.raises(InputError) as caught:
-        start_secondary("first", unfit, secondary_config("modern", "fedsim", seed=0), total_steps=1)
+        start_secondary("first", unfit, secondary_config("fedsim", TrainingSettings(), seed=0), total_steps=1)
     assert (caught.value.code, caught.value.details["column"]) == ("feature-not-finite", "0")
