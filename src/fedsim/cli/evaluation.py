@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import typer
 
-from fedsim.cli.options import OutputMode, echo, parse_names
+from fedsim.cli.options import OutputMode, echo
 from fedsim.cli.output import (
     print_lines,
     print_table,
@@ -38,7 +38,7 @@ from fedsim.contribution.ladder import (
 )
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
 from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, describe_setting, parse_values, tuned_types
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import FileError
 from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim.runs.inputs import InputRecord, require_unchanged
