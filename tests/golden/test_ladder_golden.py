@@ -1,4 +1,4 @@
-"""The ladder of a small job scores every rung as version 0.2 did, and so do trials of its settings."""
+"""The ladder of a small job scores every rung as version 0.2 did."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def train_small_ladder(folder: Path, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(JOBS))
 def test_a_ladder_scores_every_rung_as_before(name, tmp_path):
     expected, found = json.loads(EXPECTED.read_text(encoding="utf-8"))[name], train_small_ladder(tmp_path, name)
