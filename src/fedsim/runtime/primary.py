@@ -196,15 +196,9 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
 def training_config(
     job: Job, method: str | None = None, n_train: int | None = None, *, device: str = "cpu"
 ) -> training.Config:
-<<<<<<< HEAD
     """Return the training configuration of a job for a number of training records."""
-    own, overrides = job.training, training_overrides(job)
-    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
-=======
-    """Return the training configuration of a job for so many training records."""
     own = job.training
     config = build_config(method or own.method, own.settings, seed=job.seed, device=device, n_train=n_train)
->>>>>>> d7663af (Declare the hyper-parameters of a training once)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
     return replace(config, save_steps=own.checkpoint_steps, label=label)
 
