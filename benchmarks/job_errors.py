@@ -104,7 +104,7 @@ def cases(name: str, asked: argparse.Namespace) -> Iterator[JobCase]:
         init(folder, *tables(name, asked.records))
     job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
     drawn = JobCases.read(job, parties, folder / "cases", as_in_job=True)
-    names = drawn.primary.own_identifiers()
+    names = drawn.primary.own_identifiers
     # The job's network has its identifiers among its features, except for names; the trees see trigrams of those.
     own = Features(name_trigrams(names, text_columns(names)))
     protection = json.dumps(job.protection.model_dump(exclude_none=True) | {"wire": job.training.wire})

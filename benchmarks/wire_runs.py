@@ -109,7 +109,7 @@ def on_arrays(hdb: Hdb) -> Trained:
 
 def _secondary(hdb: Hdb) -> SecondaryData:
     own = hdb.own(Role.SECONDARY)
-    frame = PartyData.read(hdb.job, own, approved=True).features()
+    frame = PartyData.read(hdb.job, own, approved=True).features
     features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
     order = load_file(hdb.kept(Role.SECONDARY) / "order.safetensors")["rows"]
     links = load_private_links(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")

@@ -86,7 +86,7 @@ def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: S
     """Prepare both tables as the parties would; a secondary alone has none of the labels and uses made-up ones."""
     task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
     features, labelled = run_store.network_features(primary, split.train), primary.own.role is Role.PRIMARY
-    labels = primary.labels()[0] if labelled else _made_up_labels(features, task)
+    labels = primary.labels[0] if labelled else _made_up_labels(features, task)
     data = PrimaryData(features, labels, task, job.primary.name)
     return TrainingInputs(job, data, run_store.network_features(secondary), split, labelled)
 

@@ -12,8 +12,9 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 
-from fedsim.cells import CellType, FaultKind, read_cells, rewrite_cells
+from fedsim.cells import CellType, FaultKind, parse_iso_datetime, read_cells, rewrite_cells, strip_blanks
 from fedsim.errors import InputError
 from fedsim.linkage import identifiers
 from fedsim.linkage.encoding import IdentifierColumn
@@ -275,3 +276,37 @@ def test_dates_are_read_as_they_are_written(written, cell, read):
 def test_no_value_shows_in_a_repr():
     assert CANARY not in repr(IdentifierColumn([CANARY], "name"))
     assert CANARY not in repr(read_cells([CANARY], TEXT))
+
+
+DIGITS = st.from_regex(
+    r"[0-9]{4}-[01][0-9]-[0-3][0-9]([T ][0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,7})?)?)?", fullmatch=True
+)
+ZONES = st.sampled_from(["", "", "", "Z", "+08:00", "-0330", " ", "\n", "x"])
+WRITTEN = st.one_of(
+    st.dates().map(date.isoformat),
+    st.datetimes().map(str),
+    st.datetimes().map(datetime.isoformat),
+    st.builds(lambda text, zone: text + zone, DIGITS, ZONES),
+    st.from_regex(r"[0-9]{4}", fullmatch=True),
+    st.sampled_from(
+        ["", "\u0662\u0660\u0661\u0663", "0000-01-01", "+2013-01-01", "2013-1-1", "2016-12-31T23:59:60", "T"]
+    ),
+    st.text(max_size=12),
+    st.none(),
+)
+
+
+def read_one_by_one(cell: str | None) -> datetime | None:
+    if cell is not None and len(cell) == 4 and cell.isdecimal() and int(cell):
+        return datetime(int(cell), 7, 2)
+    return None if cell is None else parse_iso_datetime(cell)
+
+
+@given(st.lists(WRITTEN, max_size=30))
+def test_dates_of_a_column_are_those_of_its_cells_one_by_one(cells: list[str | None]) -> None:
+    column = pl.Series("day", cells, pl.String)
+    texts, read = strip_blanks(column).to_list(), read_cells(column, DATE)
+    expected = [read_one_by_one(text) for text in texts]
+    assert read.values.to_list() == expected
+    faulty = [row for fault in read.faults for row in fault.rows if fault.kind is FaultKind.NOT_A_DATE]
+    assert faulty == [row for row, text in enumerate(texts) if text is not None and expected[row] is None]

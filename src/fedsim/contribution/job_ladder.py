@@ -146,7 +146,7 @@ class JobCases:
             message = f"the file of {', '.join(missing)} is missing; a comparison of job '{job.name}' needs all tables"
             raise SettingError(message, code="missing-party-file")
         primary = next(table for party, table in tables.items() if party.role is Role.PRIMARY)
-        labels, classes = primary.labels()
+        labels, classes = primary.labels
         primary = primary.take(np.flatnonzero(labels >= 0 if classes else np.isfinite(labels)))
         by_name = {party.name: table for party, table in tables.items() if party.role is Role.SECONDARY}
         make_private_folder(folder)
@@ -166,7 +166,7 @@ class JobCases:
                 features = network_features if self.as_in_job else features_without_identifiers
                 yield SplitArrays(
                     primary=features(self.primary, split.train),
-                    own=identifier_features(self.primary.own_identifiers(), split.train),
+                    own=identifier_features(self.primary.own_identifiers, split.train),
                     secondaries=tuple(self._link(name, split) for name in self.secondaries),
                     labels=self.labels,
                     groups=self.groups,
@@ -177,12 +177,12 @@ class JobCases:
     @cached_property
     def labels(self) -> AnyArray:
         """The labels as they are learnt, classes as integers from zero."""
-        return learnt_labels(self.job, self.primary.labels()[0])
+        return learnt_labels(self.job, self.primary.labels[0])
 
     @cached_property
     def groups(self) -> Integers:
         """A number per record, the same for records that no linkage can distinguish."""
-        return self.primary.groups()
+        return self.primary.groups
 
     @cached_property
     def _prepared(self) -> dict[str, PreparedSecondary]:
@@ -295,10 +295,10 @@ def remote_cases(
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),
-            own=identifier_features(table.own_identifiers(), rows),
+            own=identifier_features(table.own_identifiers, rows),
             secondaries=tuple(linked),
             labels=learnt_labels(job, prepared.data.labels),
-            groups=table.groups(),
+            groups=table.groups,
             split=prepared.split,
             about={**job_facts(job, table, unit), "split": job.task.split, "seed": job.seed + seed},
         )

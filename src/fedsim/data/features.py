@@ -301,6 +301,7 @@ def _displacement(frame: pl.DataFrame, columns: Sequence[str], party: str) -> Fl
 # Written with NumPy and polars instead of scikit-learn's transformers, whose state can only be restored with pickle.
 # Pickle is banned; our state is a few numbers per column in a JSON file.
 
+ROWS_AT_ONCE = 1 << 16
 ColumnEncoder = NumberColumn | OneHotColumn | CodedColumn | DateColumn
 FEATURES_FORMAT = "fedsim features 1"
 TRIPS_FORMAT = "fedsim features 2"  # has displacements
@@ -422,13 +423,14 @@ class FeaturePreprocessor:
         frame = to_polars(table, party=self.party)
         cells = {}
         for encoder in self.encoders:
-            wanted = dict(ENCODERS.values())[type(encoder)]
+            wanted = _cell_type(encoder)
             known = _read_feature(frame[encoder.column], wanted, self.party)[rows].drop_nulls()
             if wanted is CellType.CATEGORY:
-                middle = known.value_counts(name="rows").sort("rows", known.name, descending=[True, False])[known.name]
+                counts = known.value_counts(name="rows").sort("rows", known.name, descending=[True, False])
+                middle = counts[known.name].first()
             else:
-                middle = known.sort()[len(known) // 2 :]
-            cells[encoder.column] = middle.extend_constant(None, 1)[:1]
+                middle = known.sort()[len(known) // 2] if len(known) else None
+            cells[encoder.column] = pl.Series([middle], dtype=known.dtype)  # not a slice, which would keep all
         return self.apply(pl.DataFrame(cells))
 
     def describe(self) -> dict[str, str]:
@@ -453,21 +455,23 @@ class FeaturePreprocessor:
             if name not in self.columns:
                 message = f"the {self.party} table has a column '{name}' that training did not have; drop it"
                 raise InputError(message, code="unknown-column", column=name)
-        rows, done = frame.height if self.encoders else 0, [0, 0]
-        numbers = scratch_array((rows, len(self.names)), np.float32, folder)
-        codes = scratch_array((rows, len(self._coded)), np.int64, folder)
-        for encoder in self.encoders:  # one column at a time, to limit memory use
-            cells = _read_feature(frame[encoder.column], dict(ENCODERS.values())[type(encoder)], self.party)
-            if isinstance(encoder, CodedColumn):
-                codes[:, done[1]] = encoder.apply(cells)
-                done[1] += 1
-            else:
-                width = len(encoder.names)
-                numbers[:, done[0] : done[0] + width] = encoder.apply(cells)
-                done[0] += width
+        n_rows = frame.height if self.encoders else 0
+        numbers = scratch_array((n_rows, len(self.names)), np.float32, folder)
+        codes = scratch_array((n_rows, len(self._coded)), np.int64, folder)
+        # One column and some rows at a time, to limit memory use.
+        blocks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, n_rows, ROWS_AT_ONCE)]
+        place = 0
+        for encoder in self._numeric:
+            cells = _read_feature(frame[encoder.column], _cell_type(encoder), self.party)
+            for rows in blocks:
+                numbers[rows, place : place + len(encoder.names)] = encoder.apply(cells[rows])
+            place += len(encoder.names)
         for way in self.displacements:
-            numbers[:, done[0] : done[0] + len(way.names)] = way.apply(frame, self.party)
-            done[0] += len(way.names)
+            for rows in blocks:
+                numbers[rows, place : place + len(way.names)] = way.apply(frame[rows], self.party)
+            place += len(way.names)
+        for place, column in enumerate(self._coded):
+            codes[:, place] = column.apply(_read_feature(frame[column.column], CellType.CATEGORY, self.party))
         return PreparedFeatures(numbers, codes, self.cardinalities, self.spread, self.periodic)
 
     def to_json(self) -> str:
@@ -563,6 +567,10 @@ def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellTy
         return CellType.CATEGORY
     message = f"{party}: column '{column.name}' holds {column.dtype}; use numbers, text, booleans or dates, or drop it"
     raise InputError(message, code="wrong-type", column=column.name)
+
+
+def _cell_type(encoder: ColumnEncoder) -> CellType:
+    return dict(ENCODERS.values())[type(encoder)]
 
 
 def _read_feature(column: pl.Series, wanted: CellType, party: str) -> pl.Series:

@@ -89,12 +89,13 @@ def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[f
     Split(21 training, 3 validation, 6 test records)
     """
     _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    wanted = _shares(parts) * len(group)
+    wanted = (_shares(parts) * len(group)).tolist()  # of Python's numbers, which a loop over groups adds up faster
     part = np.empty(len(sizes), dtype=np.int64)
-    for number in rng.permutation(len(sizes)):
-        neediest = int(np.argmax(wanted))
+    order = rng.permutation(len(sizes))
+    for number, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        neediest = wanted.index(max(wanted))
         part[number] = neediest
-        wanted[neediest] -= sizes[number]
+        wanted[neediest] -= size
     pieces = [np.flatnonzero(part[group] == place) for place in range(3)]
     seen = f"{len(group):,} records in {len(sizes):,} groups"
     return _to_split(pieces, parts, seen, "give records of more groups, or split at random")

@@ -5,6 +5,7 @@ Errors name the file, column and data row (the first row below the header is row
 
 import csv
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,6 @@ from fedsim.data.column_names import column_positions
 from fedsim.data.sql import SqlTable, TableSource, parse_source
 from fedsim.errors import FileError, InputError, SettingError, replace_unprintable
 from fedsim.storage.files import check_readable, read_bytes
-from fedsim.storage.tensor_file import arrays_digest
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
@@ -35,6 +35,7 @@ MAX_CELL_BYTES = 1 << 20
 MAX_EXPANSION = 100  # times the size of a compressed file, beyond what small files may take
 FREE_BYTES = 256 << 20
 CELL_BYTES = 16  # of a cell in memory, about
+ROWS_AT_ONCE = 1 << 16
 FOREIGN_EXTENSIONS = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "a spreadsheet"),
     **dict.fromkeys((".feather", ".arrow", ".ipc"), "an Arrow file"),
@@ -455,5 +456,13 @@ def _typed_series(name: str, column: Any, party: str) -> pl.Series:
 
 def frame_digest(frame: pl.DataFrame) -> str:
     """Return a digest of all cells of a table; it never leaves the party's folder."""
-    text = frame.select(pl.all().cast(pl.String)).write_csv()
-    return arrays_digest(np.frombuffer(text.encode(), np.uint8))
+
+    def parts() -> Iterator[bytes]:  # a part at a time, because the text may take more memory than the table
+        for start in range(0, max(1, len(frame)), ROWS_AT_ONCE):
+            part = frame[start : start + ROWS_AT_ONCE].select(pl.all().cast(pl.String))
+            yield part.write_csv(include_header=not start).encode()
+
+    digest = hashlib.sha256(f"uint8({sum(map(len, parts()))},)".encode())  # as arrays_digest of one array of bytes
+    for part in parts():
+        digest.update(part)
+    return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class PartyData:
     """The records of a party in a job; ``frame`` holds text wherever the file does.
 
     Both roles, predictions, the contribution ladder and the audit turn a table into identifiers, features and labels by
-    this class. ``source`` is the table's name in errors.
+    this class, which reads and types every column once. ``source`` is the table's name in errors.
     """
 
     frame: pl.DataFrame
@@ -111,18 +112,30 @@ class PartyData:
         """Return the same with some of the records."""
         return replace(self, frame=self.frame[rows])
 
+    @cached_property
     def features(self) -> pl.DataFrame:
-        """Return the columns that are learnt from; text columns that hold only numbers are numbers."""
+        """The columns that are learnt from; text columns that hold only numbers are numbers."""
         return self._infer_numbers(self.columns.features or ())
+
+    @cached_property
+    def typed_features(self) -> pl.DataFrame:
+        """The features as they are prepared, with the declared dates read."""
+        dates = [name for name, kind in self.own.features.kinds.items() if CellType(kind) is CellType.DATE]
+        columns = (self.features[name] for name in dates if name in self.features.columns)
+        party = str(self.own.party)
+        return self.features.with_columns(
+            read_cells(column, CellType.DATE).require(party, allow_missing=True) for column in columns
+        )
 
     def fit_features(self, rows: Integers | None = None) -> FeaturePreprocessor:
         """Learn from some rows (by default all) how the features become network inputs."""
         rules = FeatureRules(kinds=self.own.features.kinds, identifiers=self.columns.linking)
         label = self.columns.label
-        return fit_preprocessor(self.features(), party=str(self.own.party), rows=rows, rules=rules, label=label)
+        return fit_preprocessor(self.typed_features, party=str(self.own.party), rows=rows, rules=rules, label=label)
 
+    @cached_property
     def labels(self) -> tuple[NDArray[Any], list[Any]]:
-        """Return the label as the job's task wants it: numbers, or places in the list of classes, and that list.
+        """The label as the job's task wants it: numbers, or places in the list of classes, and that list.
 
         A record without a label has NaN, or -1 as its class.
         """
@@ -142,7 +155,7 @@ class PartyData:
 
     def draw_split(self, kind: str, rng: np.random.Generator) -> Split:
         """Split the records that have a label, by a kind of split that a job may name."""
-        labels, classes = self.labels()
+        labels, classes = self.labels
         has_label = labels >= 0 if classes else np.isfinite(labels)
         rows = np.flatnonzero(has_label)
         split = self.split_rows(kind, rows, rng)
@@ -151,13 +164,14 @@ class PartyData:
     def split_rows(self, kind: str, rows: Integers, rng: np.random.Generator) -> Split:
         """Split these records; the result counts among them."""
         records = SplitRecords(
-            len(rows), lambda: self.groups()[rows], lambda: self.frame[str(self.columns.split)][rows], self.source
+            len(rows), lambda: self.groups[rows], lambda: self.frame[str(self.columns.split)][rows], self.source
         )
         split: Split = SPLITS[kind](records, rng)
         return split
 
+    @cached_property
     def own_identifiers(self) -> pl.DataFrame:
-        """Return every identifier column once, under the party's names."""
+        """Every identifier column once, under the party's names."""
         return self._infer_numbers(self.columns.linking)
 
     def identifiers(self, secondary: str) -> pl.DataFrame:
@@ -169,8 +183,9 @@ class PartyData:
         """Return the identifiers for one secondary, equal wherever the job's filters cannot tell them apart."""
         return normalise_identifiers(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
 
+    @cached_property
     def groups(self) -> Integers:
-        """Return a number per record, the same where no secondary's linkage can tell them apart."""
+        """A number per record, the same where no secondary's linkage can tell them apart."""
         written = [self.identifiers(name) for name in self.job.lists]
         normalised = [self.normalised_identifiers(name) for name in self.job.lists]
         return group_matching_records(written, normalised, party=str(self.own.party))
@@ -246,8 +261,9 @@ def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl
         elif cells.dtype == pl.String:
             # Cells are equal if they are equal to every encoding of the column.
             chosen = forms.get(name) or [normalise_text]
-            texts = [cell if cell is None else "\n".join(form(cell) for form in chosen) for cell in cells]
-            columns.append(pl.Series(name, texts, pl.String))
+            unique = cells.drop_nulls().unique()
+            texts = pl.Series(["\n".join(form(cell) for form in chosen) for cell in unique], dtype=pl.String)
+            columns.append(cells.replace_strict(unique, texts, default=None))
         else:
             columns.append(cells)
     return pl.DataFrame(columns)

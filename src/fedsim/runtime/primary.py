@@ -174,20 +174,20 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
             f"{len(split.unlabelled):,}",
             f"{len(table):,} records",
         )
-    labels, classes = table.labels()
+    labels, classes = table.labels
     if classes and (error := single_record_error(table.frame[str(table.columns.label)], table.source)):
         raise error
     preparation = table.fit_features(split.train)
-    features = Features.of(preparation.apply(table.features(), context.folder))
+    features = Features.of(preparation.apply(table.typed_features, context.folder))
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
-    typical = Features.of(preparation.typical_record(table.features(), split.train))
+    typical = Features.of(preparation.typical_record(table.typed_features, split.train))
     return PreparedPrimary(data, preparation, classes, split, typical)
 
 
 def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
     """Return the weights of the job of ``start_from``, if all that they and its split depend on is unchanged."""
     folder, weights, _ = load_earlier_model(table.own, start)
-    here = frame_digest(table.frame), table.features().columns
+    here = frame_digest(table.frame), table.features.columns
     earlier_run.require_suitable_start(table.job, record.read_run_record(folder), here)
     known = tuple(table.job.starts_from_earlier(name) for name in table.job.secondaries)
     return EarlierWeights(weights, known)
@@ -231,7 +231,7 @@ class TreeNames:
 
 def tree_names(table: PartyData, folder: Path) -> TreeNames:
     """Return what trees see of the primary's identifiers."""
-    columns = text_columns(table.own_identifiers())
+    columns = text_columns(table.own_identifiers)
     return TreeNames(tuple(columns), name_trigrams(table.frame, columns, folder))
 
 
@@ -590,7 +590,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
             test=len(split.test),
             digest=frame_digest(table.frame),
             label=str(table.columns.label),
-            features=table.features().columns,
+            features=table.features.columns,
             unlabelled=len(split.unlabelled),
             kinds=ended.prepared.preparation.describe(),
         ),
@@ -674,7 +674,7 @@ def _errors_by_group(ended: CompletedTraining) -> list[record.GroupError]:
         return []
     numbers = not ended.prepared.classes
     wrong = found - data.labels[rows] if numbers else (found.argmax(axis=1) != data.labels[rows]).astype(np.float64)
-    own = ended.table.features()[rows]
+    own = ended.table.features[rows]
     columns = {name: own[name] for name in own.columns if name not in ended.table.columns.linking}
     for name, links in ended.lists.items():
         columns[f"similarity to the nearest of {name}"] = pl.Series(links.overall[rows, 0])

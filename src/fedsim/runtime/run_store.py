@@ -33,7 +33,7 @@ SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a sec
 
 def network_features(table: PartyData, rows: Integers | None = None) -> layers.Features:
     """Return a table's features as network inputs, prepared as :meth:`PartyData.fit_features` learns from rows."""
-    return layers.Features.of(table.fit_features(rows).apply(table.features()))
+    return layers.Features.of(table.fit_features(rows).apply(table.typed_features))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RunStore:
         """Add the noise that the job requires to features made from this table."""
         if self.job.protection.features is None:
             return features
-        return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features()))
+        return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features))
 
     def embed_features(self, features: layers.Features, party: str) -> Floats32:
         """Return the embedding that a secondary sends; computed once and then read."""

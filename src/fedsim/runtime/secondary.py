@@ -74,7 +74,6 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     _record_spending(context, spent)
     earlier = _earlier_model(context, spent)
     order, digest = _load_or_fetch_order(context, table, store, coordinator)
-    frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
     if not store.has_weights(TRAINED_MODEL):
@@ -85,7 +84,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         preparation = FeaturePreprocessor.from_json(earlier[1]["preparation"])
     else:
         preparation = table.fit_features()
-    features = layers.Features.of(preparation.apply(frame, context.folder))
+    features = layers.Features.of(preparation.apply(table.typed_features, context.folder))
     features = store.protect_features(features, table)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
@@ -144,7 +143,7 @@ def _load_or_fetch_order(
     """
     path, name, saved = context.folder / "order.safetensors", context.party_file.name, None
     encoded = store.encoded(table, name) if table.columns.linking else None
-    digest = frame_digest(table.features()) if encoded is None else transport.offer_digest(encoded)
+    digest = frame_digest(table.features) if encoded is None else transport.offer_digest(encoded)
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
         saved = RowMapping(arrays["rows"], arrays["key"], int(arrays["n_trained"][0]))

@@ -57,7 +57,7 @@ def test_prices_of_a_spreadsheet_are_learnt_as_numbers(price, written):
     assert said["formats"]["primary"] == {"price": written, "sold": "day-month-year"}
     assert (said["task"], said["kinds"]["primary"]["sold"]) == ("regression", "date")
     assert formats() == {"price": written, "sold": "day-month-year"}
-    assert flats().labels()[0].tolist() == WHOLE.to_list()
+    assert flats().labels[0].tolist() == WHOLE.to_list()
     assert flats().frame["sold"].to_list() == DAYS.cast(pl.String).to_list()
 
 
@@ -65,9 +65,9 @@ def test_what_the_cells_leave_open_is_asked_once_or_set_by_an_option():
     write_flats(price=pl.Series([f"{value / 1000:.3f}".replace(".", ",") for value in WHOLE]))
     fedsim("init", *BOTH, "--label", "price", "--decimal", "comma", "--yes")
     assert formats() == {"price": "decimal-comma"}
-    assert flats().labels()[0].tolist() == pytest.approx((WHOLE / 1000).to_list())
+    assert flats().labels[0].tolist() == pytest.approx((WHOLE / 1000).to_list())
     fedsim("init", *BOTH, "--label", "price", "--decimal", "point", "--yes", "--force")
-    assert flats().labels()[0].tolist() == WHOLE.to_list()
+    assert flats().labels[0].tolist() == WHOLE.to_list()
     fedsim("init", *BOTH, "--label", "price", "--task", "regression", "--force", answer="comma\nlat,lon\n")
     assert formats() == {"price": "decimal-comma"}
 
@@ -90,7 +90,7 @@ def test_thousands_in_a_table_of_decimal_commas_are_no_decimals_but_coordinates_
     )
     fedsim("init", *BOTH, "--label", "price", "--yes")
     assert formats() == {"price": "decimal-comma", "area": "decimal-comma"}
-    assert flats().features()["area"].to_list() == [1000.0 + int(value) for value in area]
+    assert flats().features["area"].to_list() == [1000.0 + int(value) for value in area]
 
 
 def test_dates_of_days_up_to_twelve_are_told_to_be_a_guess():

@@ -101,7 +101,7 @@ def predicted(job, files, transport, records):
 def with_features(arrays, job, own):
     """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
     order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"].copy()
-    frame = PartyData.read(job, own, approved=True).features()
+    frame = PartyData.read(job, own, approved=True).features
     features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
     (linked,) = arrays.secondaries
     order[order < 0] = np.setdiff1d(np.arange(len(order)), order)  # rows that nobody is linked to, in any order

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from error_fixtures import raises
-from fedsim.data.table_reader import read_table
+from fedsim.data import table_reader
+from fedsim.data.table_reader import frame_digest, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
+from fedsim.storage.tensor_file import arrays_digest
 
 CANARY = "Zaphod"
 PLACES = b"id,lat,lon\n1,1.30,103.80\n2,1.31,103.81\n"
@@ -205,3 +208,12 @@ def test_a_file_error_and_an_input_error_are_told_apart(tmp_path: Path) -> None:
         read_table(tmp_path / "nowhere.csv")
     with pytest.raises(InputError):
         read_table(saved(tmp_path, b"lat\n"))
+
+
+def test_the_digest_of_a_long_table_is_that_of_its_text_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"name": ["a,b", None, 'say "x"', "", "e"], "area": [1.5, None, 3.0, -0.0, 1e300]})
+    text = np.frombuffer(frame.select(pl.all().cast(pl.String)).write_csv().encode(), np.uint8)
+    at_once = frame_digest(frame)
+    monkeypatch.setattr(table_reader, "ROWS_AT_ONCE", 2)
+    assert frame_digest(frame) == at_once == arrays_digest(text)
+    assert frame_digest(frame[:0]) == arrays_digest(np.frombuffer(b"name,area\n", np.uint8))

@@ -102,7 +102,7 @@ def test_classes_may_be_missing(tmp_path: Path) -> None:
     )
     job, files = read_all(tmp_path)
     table = PartyData.read(job, files["city"])
-    labels, classes = table.labels()
+    labels, classes = table.labels
     split = table.draw_split("group", np.random.default_rng(0))
     assert (labels[:6] < 0).tolist() == [True] * 5 + [False]
     assert len(classes) == 2
@@ -116,5 +116,5 @@ def test_the_logarithm_of_a_label_that_is_not_positive_is_refused(tmp_path: Path
     flats.with_columns(price=pl.col("price") - pl.col("price").min()).write_csv(tmp_path / "flats.csv")
     job, files = read_all(tmp_path, approved=False)
     with pytest.raises(InputError) as refused:
-        PartyData.read(job, files["city"]).labels()
+        _ = PartyData.read(job, files["city"]).labels
     assert refused.value.code == "label-not-positive"

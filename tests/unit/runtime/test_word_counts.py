@@ -119,7 +119,7 @@ def test_records_that_differ_in_the_order_of_words_are_one_group(trained):
     frame = pl.concat(
         [data.frame[:2], data.frame[:1].with_columns(name=pl.lit("Ltd, " + data.frame["name"][0].upper()))]
     )
-    groups = PartyData(frame, data.columns, data.own, job, "ours").groups()
+    groups = PartyData(frame, data.columns, data.own, job, "ours").groups
     assert groups[0] == groups[2] != groups[1]
 
 
