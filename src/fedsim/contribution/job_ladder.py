@@ -22,14 +22,13 @@ from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, 
 from fedsim.errors import FileError, SettingError
 from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
-from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
+from fedsim.protocol.roles.primary import ComparisonRun
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.coordinator_linker import stored_links
-from fedsim.runtime.partner_rows import fetch_embedded, load_rows
+from fedsim.runtime.partner_rows import fetch_embedded, load_rows, remote_secondary
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.run_store import RunStore, network_features
@@ -327,11 +326,9 @@ class RemoteTrainer:
 
     def fetch_embedding(self, name: str, links: Links) -> Floats32:
         """Return the embedding of the linked rows of a secondary, as it sent it to the job; other rows are zeros."""
-        job = self.context.job
-        form = cut_layer.wire_format(job.training.wire)
         while True:
             try:
-                remote = RemoteSecondary(self.peers[name].session(), form, folder=self.context.folder)
+                remote = remote_secondary(self.context, self.peers[name].session())
                 found = fetch_embedded([remote], links)
             except PeerRestarted as restarted:
                 log.warning("%s; its embedding is requested again", restarted)
@@ -341,12 +338,10 @@ class RemoteTrainer:
                 return rows
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
-        job = self.context.job
-        form = cut_layer.wire_format(job.training.wire)
         device = party_model.resolve_device(self.context.party_file.device)
         order, lists = rung.link_order(arrays), []
         for linked in rung.secondaries(arrays):
             study = ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked))
-            holder = RemoteSecondary(self.peers[linked.name].session(), form, device=device, study=study)
+            holder = remote_secondary(self.context, self.peers[linked.name].session(), device=device, study=study)
             lists.append(NeighbourList(Links(*rung.links(linked, order)), (holder,)))
         return lists

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedsim.splitnn.secondary_model import Secondary
 from fedsim.training import NeighbourList, SecondaryData
 from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.training.loop import TrainingContext, start_local_secondaries
@@ -29,6 +30,27 @@ class PartnerFeatures(Protocol):
 
     def finish(self) -> None:
         """Release the holders: training and everything that explains the model has been computed."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PartnerInputs:
+    """The partners of new records in one list: links, the holders of the rows, and what trees see of these."""
+
+    links: Links
+    holders: tuple[Secondary, ...]
+    embedded: EmbeddedPartners | None = None
+
+
+class NewPartners(Protocol):
+    """The partners of new records in one list, while a model predicts."""
+
+    def absent(self) -> tuple[str, ...]:
+        """Wait for the holders that answer every request, and name those that stay away and may be missing."""
+        ...
+
+    def inputs(self, links: Links) -> PartnerInputs | None:
+        """Return what a model takes of linked records, or None if their rows must be requested and may be missing."""
         ...
 
 

@@ -35,8 +35,9 @@ def delete_rows(job: Job, party_file: PartyFile, secondary: str, reason: str, no
         emptied = {**tensors, "pseudonym": tensors["pseudonym"][:0], "values": tensors["values"][:0]}
         save_tensors(path, ROWS_FORMAT, emptied, facts)
         released_path(path).unlink(missing_ok=True)
-    facts = {"job": job.hash, "peer": str(Party(Role.SECONDARY, secondary)), "rows": rows, "reason": reason}
-    open_audit_log(party_file).append("rows deleted", {**facts, "time": timestamp(now)})
+    peer, time = str(Party(Role.SECONDARY, secondary)), timestamp(now)
+    about = {"job": job.hash, "peer": peer, "reason": reason, "time": time}
+    open_audit_log(party_file).append("rows deleted", {**about, "rows": rows})
     return rows
 
 

@@ -7,8 +7,8 @@ rows are requested follows from the links alone. Letters: n records, K partners,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ import torch
 
 from fedsim import errors
 from fedsim.linkage.private_linkage import count_links
-from fedsim.pipeline.partner_features import LocalRows
-from fedsim.protocol.cut_layer import WireFormat, wire_format
-from fedsim.protocol.messages import Party
+from fedsim.pipeline.partner_features import LocalRows, NewPartners, PartnerFeatures, PartnerInputs
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.messages import Farewell, Party, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.session import PeerRestarted
+from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import (
     RETENTION,
     ROWS_FORMAT,
@@ -33,10 +33,12 @@ from fedsim.runs.deletion import (
     timestamp,
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import Features
+from fedsim.splitnn.secondary_model import SecondaryConfig, restore_secondary
 from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
 from fedsim.training import NeighbourList, SecondaryData
-from fedsim.training.boosted_trees import EmbeddedPartners
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
 from fedsim.training.loop import TrainingContext
 from fedsim.types import AnyArray, Floats32, Integers, Integers32, Links
 
@@ -99,6 +101,11 @@ def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
     return rows
 
 
+def remote_secondary(context: PartyContext, session: Session, **options: Any) -> RemoteSecondary:
+    """Return a secondary of the job over a session; it answers in the job's wire format."""
+    return RemoteSecondary(session, wire_format(context.job.training.wire), folder=context.folder, **options)
+
+
 def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     """Request rows from a secondary, a part at a time."""
     return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted, remote.folder)
@@ -135,9 +142,7 @@ def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folde
     return rows
 
 
-def load_or_fetch_rows(
-    context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links, form: WireFormat
-) -> StoredRows:
+def load_or_fetch_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links) -> StoredRows:
     """Return the linked rows of a secondary, from the secondary or from what it sent before; then let it go."""
     path = rows_path(context.folder, party.name)
     released = released_path(path)
@@ -149,7 +154,7 @@ def load_or_fetch_rows(
     rows = stored()
     while rows is None or not released.is_file():
         try:
-            remote = RemoteSecondary(peer.session(), form)
+            remote = remote_secondary(context, peer.session())
             if rows is None:
                 wanted, now = np.unique(links.partner).astype(np.int32), datetime.now(UTC)
                 values = fetch_rows(remote, wanted)
@@ -172,7 +177,7 @@ def load_or_fetch_rows(
 
 def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links) -> LocalRows:
     """Return the linked rows of a secondary, which are here from now on."""
-    rows = load_or_fetch_rows(context, peer, party, links, wire_format(context.job.training.wire))
+    rows = load_or_fetch_rows(context, peer, party, links)
     partner = rows.places(links.partner)
     return LocalRows([SecondaryData(rows.features, partner, links.similarity, party.name)], rows.values)
 
@@ -188,10 +193,8 @@ class RemoteRows:
 
     def open(self, training_context: TrainingContext) -> NeighbourList:
         """Return the list with holders over the present sessions."""
-        context, job = self.context, self.context.job
-        form = wire_format(job.training.wire)
-        options: dict[str, Any] = {"device": training_context.device, "folder": context.folder}
-        self._holders = tuple(RemoteSecondary(peer.session(), form, **options) for peer in self.peers)
+        device = training_context.device
+        self._holders = tuple(remote_secondary(self.context, peer.session(), device=device) for peer in self.peers)
         return NeighbourList(self.links, self._holders)
 
     def embedded(self) -> EmbeddedPartners | None:
@@ -202,6 +205,99 @@ class RemoteRows:
         """Let the holders save their part."""
         for holder in self._holders:
             holder.finish()
+
+
+def partners_in_training(
+    context: PartyContext, peers: Mapping[str, ReconnectingPeer], links: Mapping[str, Links]
+) -> list[PartnerFeatures]:
+    """Return the partners in every list as the job's protection allows; rows to be stored are fetched now."""
+    if not context.job.protection.sealed:
+        return [
+            RemoteRows(context, [peers[holder] for holder in context.job.holders(name)], found)
+            for name, found in links.items()
+        ]
+    partners: list[PartnerFeatures] = [
+        fetch_stored_rows(context, peers[name], Party(Role.SECONDARY, name), found) for name, found in links.items()
+    ]
+    context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
+    return partners
+
+
+# Partners of new records, for predictions
+
+
+@dataclass(eq=False)
+class RemotePartners:
+    """Rows that stay with their holders, each of whom answers every request.
+
+    ``wait`` returns which of the named secondaries stay away, if the model can do without.
+    """
+
+    context: PartyContext
+    peers: Mapping[str, ReconnectingPeer]
+    wait: Callable[[Iterable[str]], tuple[str, ...]]
+    embeds: bool  # whether trees see the partners
+    _holders: dict[str, RemoteSecondary] = field(default_factory=dict)
+
+    def absent(self) -> tuple[str, ...]:
+        absent = self.wait(self.peers)
+        for name, peer in self.peers.items() if not absent else ():
+            session = peer.session()
+            if name not in self._holders or self._holders[name].session is not session:
+                self._holders[name] = remote_secondary(self.context, session, predicting=True)
+        return absent
+
+    def inputs(self, links: Links) -> PartnerInputs:
+        holders = tuple(self._holders[name] for name in self.peers)
+        for holder in holders:
+            holder.use_permit(links.permit)
+        return PartnerInputs(links, holders, fetch_embedded(holders, links) if self.embeds else None)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPartners:
+    """Rows that the job stored; only those not seen before are requested."""
+
+    context: PartyContext
+    name: str
+    peer: ReconnectingPeer
+    wait: Callable[[Iterable[str]], tuple[str, ...]]
+    config: SecondaryConfig
+
+    def absent(self) -> tuple[str, ...]:
+        return ()
+
+    def inputs(self, links: Links) -> PartnerInputs | None:
+        now = datetime.now(UTC)
+        rows = load_rows(self.context, self.name, now)
+        missing = rows.missing(links.partner)
+        if len(missing):
+            if self.wait([self.name]):
+                return None
+            remote = remote_secondary(self.context, self.peer.session(), predicting=True)
+            remote.use_permit(links.permit)
+            rows = rows.extend(missing, fetch_rows(remote, missing), now)
+            rows.save(rows_path(self.context.folder, self.name))
+        weights, _ = RunStore.of(self.context).load_weights(partner_model(self.name))
+        holder = restore_secondary(self.name, rows.features, self.config, weights)
+        found = Links(rows.places(links.partner), links.similarity)
+        return PartnerInputs(found, (holder,), EmbeddedPartners(rows.values, found))
+
+
+def new_partners(
+    context: PartyContext,
+    name: str,
+    peers: Mapping[str, ReconnectingPeer],
+    wait: Callable[[Iterable[str]], tuple[str, ...]],
+    config: SecondaryConfig,
+    *,
+    trees: StackedTrees | None,
+) -> NewPartners:
+    """Return the partners of new records in one list as the job's protection allows; see :class:`RemotePartners`."""
+    if context.job.protection.sealed:
+        return StoredPartners(context, name, peers[name], wait, config)
+    holders = {holder: peers[holder] for holder in context.job.holders(name)}
+    return RemotePartners(context, holders, wait, embeds=trees is not None and bool(trees.pools))
 
 
 def partner_model(name: str) -> str:

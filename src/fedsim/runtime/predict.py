@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from operator import is_
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,23 +23,22 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
+from fedsim.pipeline.partner_features import PartnerInputs
 from fedsim.pipeline.party_table import PartyData
 from fedsim.pipeline.predict import FittedModel, LinkedInputs
-from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Party, Phase, Role
-from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS
-from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime import partner_rows
 from fedsim.runtime.coordinator_linker import CoordinatorLinker
+from fedsim.runtime.partner_rows import new_partners
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
-from fedsim.splitnn import Features, secondary_model
+from fedsim.splitnn import Features
+from fedsim.splitnn.secondary_model import AbsentSecondary, Secondary
 from fedsim.training import Model, NeighbourList, explain, restore_model
-from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
+from fedsim.training.boosted_trees import StackedTrees
 from fedsim.training.data import target_from_state
 from fedsim.types import EncodedTable, Explanation, Floats, Floats32, Links
 
@@ -132,9 +131,14 @@ class Predictor:
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
         self._linkers = {name: CoordinatorLinker(store, name, self._coordinator) for name in context.job.lists}
-        self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
-        self._model: tuple[list[Session | None], Model] | None = None
-        self._remotes: dict[str, RemoteSecondary] = {}
+        self._peers = {party.name: ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries}
+        config = training_config(context.job).secondary
+        self._partners = {
+            name: new_partners(context, name, self._peers, self._wait_for, config, trees=self._trees)
+            for name in context.job.lists
+        }
+        self._absent: dict[str, Any] = {}
+        self._model: tuple[Sequence[Secondary], Model] | None = None
         self._drift = None
         bins = self._trained.facts.get("drift")  # models of earlier releases have none
         if context.telemetry and bins:
@@ -230,43 +234,53 @@ class Predictor:
     ) -> Predictions:
         while True:
             try:
-                embedded: Sequence[EmbeddedPartners | None]
-                if self.context.job.protection.sealed:
-                    model, lists, away, embedded = self._sealed_model(encoded)
-                    missing = away
-                else:
-                    away = self._wait_for_secondaries()
-                    missing = self._missing_lists(away)
-                    model = self._current_model(away)
-                    lists = [self._neighbours(name, table, missing) for name, table in encoded.items()]
-                    embedded = self._embedded(lists, missing)
+                partners, absent = self._link(encoded, len(features))
+                missing = tuple(name for name, holders in absent.items() if holders)
+                away = tuple(
+                    one.name for one in self.context.secondaries if any(one.name in all for all in absent.values())
+                )
                 method = self.context.job.training.method
                 if self._trees is None:  # stacked trees without weight are dropped: the network predicts by itself
                     method = METHODS.name_of(METHODS[method]) or method
-                records = LinkedInputs(features, lists, names, embedded, tuple(missing))
-                fitted = self._trained.fitted(model, self._trees)
-                found = self._trained.predict(fitted, records, method, explained=explained)
+                lists, embedded = [one.links for one in partners.values()], [one.embedded for one in partners.values()]
+                model = self._model_over([holder for one in partners.values() for holder in one.holders])
+                records = LinkedInputs(features, lists, names, embedded, missing)
+                found = self._trained.predict(
+                    self._trained.fitted(model, self._trees), records, method, explained=explained
+                )
                 job = self.context.job
                 hidden = {*missing, *(name for name in job.lists if set(job.holders(name)) & set(job.withheld))}
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in hidden)
-                reason = f"predicted without {', '.join(away)}" if away else ""
-                for name, one in zip(encoded, lists, strict=True):
+                for name, links in zip(encoded, lists, strict=True):
                     if self._drift and name not in missing:
-                        self._drift.add_similarity(
-                            name, mean_similarity(one.similarity[:, :1].astype(np.float32))[:, 0]
-                        )
+                        best = mean_similarity(links.similarity[:, :1].astype(np.float32))[:, 0]
+                        self._drift.add_similarity(name, best)
+                reason = f"predicted without {', '.join(away)}" if away else ""
                 return replace(found, matches=matches, away=away, reason=reason)
             except PeerRestarted as restarted:
                 connection, text = self.context.connection, "%s; repeating the request"
                 connection.log_peer_event("restarted", restarted.peer, logging.INFO, text, restarted)
 
-    def _wait_for_secondaries(self) -> tuple[str, ...]:
+    def _link(
+        self, encoded: Mapping[str, EncodedTable], n_records: int
+    ) -> tuple[dict[str, PartnerInputs], dict[str, tuple[str, ...]]]:
+        """Link new records; return the partners in every list, and the holders for whose absence a list is missing."""
+        absent = {name: partners.absent() for name, partners in self._partners.items()}
+        linked: dict[str, PartnerInputs] = {}
+        for name, queries in encoded.items():
+            found = None if absent[name] else self._partners[name].inputs(self._linkers[name].link_new(queries))
+            if found is None:
+                absent[name] = absent[name] or (name,)
+            linked[name] = found or self._without_partners(name, n_records)
+        return linked, absent
+
+    def _wait_for(self, names: Iterable[str]) -> tuple[str, ...]:
         """Wait for secondaries that disconnected just now, but not again for those that have long been gone.
 
         Returns those that are away, if the model and the party file allow to go on without them.
         """
         connection, missing = self.context.connection, []
-        for party in self.context.secondaries:
+        for party in (one for one in self.context.secondaries if one.name in names):
             while away := self._acceptor.disconnected_seconds(party):
                 connection.stop_signal.check()
                 if away > connection.wait_seconds:
@@ -292,99 +306,30 @@ class Predictor:
         allowed = self.context.party_file.serving.when_partner_is_away == "others"
         return allowed and bool(self._trained.facts.get("party_dropout"))
 
-    def _missing_lists(self, away: Sequence[str]) -> tuple[str, ...]:
-        """Return the lists of partners of which a holder is away."""
-        job = self.context.job
-        return tuple(name for name in job.lists if any(holder in away for holder in job.holders(name)))
-
-    def _neighbours(self, name: str, encoded: EncodedTable, missing: Sequence[str]) -> Links:
-        if name in missing:
-            return self._absent_list(name, len(encoded))
-        found = self._linkers[name].link_new(encoded)
-        for holder in self.context.job.holders(name):
-            self._remotes[holder].use_permit(found.permit)
-        return found
-
-    def _embedded(self, lists: Sequence[Links], missing: Sequence[str]) -> list[EmbeddedPartners | None]:
-        """Request what the trees see of the partners of new records; None for a list that is missing."""
-        if self._trees is None or not self._trees.pools:
-            return []
-        found: list[EmbeddedPartners | None] = []
-        for name, one in zip(self.context.job.lists, lists, strict=True):
-            remotes = [] if name in missing else [self._remotes[holder] for holder in self.context.job.holders(name)]
-            found.append(partner_rows.fetch_embedded(remotes, one) if remotes else None)
-        return found
-
-    def _absent(self, name: str) -> secondary_model.Secondary:
-        job = self.context.job
-        network: Any = training_config(job).secondary.local
-        found: Any = secondary_model.AbsentSecondary(name, network.cut, job.secondaries[name].k)
-        return cast(secondary_model.Secondary, found)  # predictions use no more of it than there is
-
-    def _absent_list(self, name: str, n_records: int) -> Links:
-        """Return links to a secondary that is away, which the network does not look at."""
-        terms = self.context.job.secondaries[name]
-        fields = max(1, len(terms.field_bytes))
-        return Links(np.zeros((n_records, terms.k), np.int64), np.zeros((n_records, terms.k, fields)))
-
-    def _sealed_model(
-        self, encoded: Mapping[str, EncodedTable]
-    ) -> tuple[Model, list[Links], tuple[str, ...], list[EmbeddedPartners | None]]:
-        """Return the model over stored rows, the links of new records, who is missing, and the rows of the others.
-
-        Only rows not seen before are requested.
-        """
-        job, store, lists, holders = self.context.job, RunStore.of(self.context), [], []
-        away: list[str] = []
-        embedded: list[EmbeddedPartners | None] = []
-        for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
-            found, now = self._linkers[name].link_new(table), datetime.now(UTC)
-            rows = partner_rows.load_rows(self.context, name, now)
-            missing = rows.missing(found.partner)
-            if len(missing) and name in self._wait_for_secondaries():
-                away.append(name)
-                holders.append(self._absent(name))
-                lists.append(self._absent_list(name, len(table)))
-                embedded.append(None)
-                continue
-            if len(missing):
-                form = wire_format(job.training.wire)
-                remote = RemoteSecondary(peer.session(), form, predicting=True)
-                remote.use_permit(found.permit)
-                rows = rows.extend(missing, partner_rows.fetch_rows(remote, missing), now)
-                rows.save(rows_path(self.context.folder, name))
-            weights, _ = store.load_weights(partner_rows.partner_model(name))
-            config = training_config(job).secondary
-            holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
-            lists.append(Links(rows.places(found.partner), found.similarity))
-            embedded.append(EmbeddedPartners(rows.values, lists[-1]))
-        shapes = [Links.without_records(one.k, one.similarity.shape[2]) for one in lists]
-        neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
-        return (
-            self._trained.model(self.context.job, self.context.party_file.name, neighbours),
-            lists,
-            tuple(away),
-            embedded,
+    def _without_partners(self, name: str, n_records: int) -> PartnerInputs:
+        """Return what the model takes in place of a list that is missing, and does not look at."""
+        job, terms = self.context.job, self.context.job.secondaries[name]
+        links = Links(
+            np.zeros((n_records, terms.k), int), np.zeros((n_records, terms.k, max(1, len(terms.field_bytes))))
         )
+        for holder in job.holders(name):
+            if holder not in self._absent:
+                network: Any = training_config(job).secondary.local
+                self._absent[holder] = AbsentSecondary(holder, network.cut, terms.k)
+        return PartnerInputs(links, tuple(self._absent[holder] for holder in job.holders(name)))
 
-    def _current_model(self, away: Sequence[str]) -> Model:
-        """Return the model over the current sessions; it is rebuilt only if one of them is new."""
-        job, peers = self.context.job, zip(self.context.secondaries, self._secondaries, strict=True)
-        by_name = {party.name: None if party.name in away else peer.session() for party, peer in peers}
-        sessions, missing = list(by_name.values()), self._missing_lists(away)
-        if self._model is None or self._model[0] != sessions:
-            form = wire_format(job.training.wire)
-            neighbours = []
-            for name, terms in job.lists.items():
-                holders = []
-                for holder in job.holders(name):
-                    session, one = by_name[holder], self._absent(holder)
-                    if session is not None and name not in missing:
-                        one = self._remotes[holder] = RemoteSecondary(session, form, predicting=True)
-                    holders.append(one)
-                shape = Links.without_records(terms.k, max(1, len(terms.field_bytes)))
-                neighbours.append(NeighbourList(shape, tuple(holders)))
-            self._model = sessions, self._trained.model(self.context.job, self.context.party_file.name, neighbours)
+    def _model_over(self, holders: Sequence[Secondary]) -> Model:
+        """Return the model over these holders of all lists; it is rebuilt only if one of them is new."""
+        if self._model is None or not all(map(is_, holders, self._model[0])):
+            job, rest = self.context.job, iter(holders)
+            neighbours = [
+                NeighbourList(
+                    Links.without_records(terms.k, max(1, len(terms.field_bytes))),
+                    tuple(next(rest) for _ in job.holders(name)),
+                )
+                for name, terms in job.lists.items()
+            ]
+            self._model = holders, self._trained.model(job, self.context.party_file.name, neighbours)
         return self._model[1]
 
     def _dial_coordinator(self) -> Session:
