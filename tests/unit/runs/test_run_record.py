@@ -88,7 +88,7 @@ def test_a_few_test_records_are_explained_under_numbers_of_their_own(run: tuple[
         assert found.average + sum(one.effect for one in found.partners) == pytest.approx(found.value)
         assert found.without == {"rentals": pytest.approx(found.average)}
         similarities = sorted(one.similarity for one in found.partners)
-        assert similarities == pytest.approx(np.sort(sent.similarity[example.row]).tolist(), rel=1e-6)
+        assert similarities == pytest.approx(np.sort(sent.overall[example.row]).tolist(), rel=1e-6)
     best = [max(one.similarity for one in example.explanation.partners) for example in examples]
     assert best == sorted(best, reverse=True)
     pseudonyms = {int(partner) for example in examples for partner in sent.partner[example.row]}
