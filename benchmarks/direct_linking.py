@@ -21,8 +21,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fedsim.linkage import topk
 from fedsim.linkage.direct import PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, OpenedEntries, build_table, listed_tokens
-from fedsim.linkage.direct.exchange import TokenValues, evaluate_tokens, link_directly
-from fedsim.linkage.direct.token_links import TokenLinks, link_tokens
+from fedsim.linkage.direct.exchange import TokenValues, evaluate_tokens, open_rows
+from fedsim.linkage.direct.token_links import TokenLinks, TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.types import Floats, Integers
 from fedsim_lab.datasets.generated import generate_firms
@@ -58,12 +58,13 @@ def openable(entries: Sequence[OpenedEntries], rows: int) -> np.ndarray:
     return np.bincount(pairs[:, 0], np.where(pairs[:, 1] == 0, 2, 1), rows) >= 2
 
 
-def plain_links(schema: TokenSchema, theirs: object, ours: object, k: int, *, reached: bool = False) -> TokenLinks:
-    """Link in the clear; with ``reached``, among all rows that share a token, not only those that open."""
+def plain_links(schema: TokenSchema, theirs: object, ours: object, k: int) -> tuple[TokenPairs, TokenLinks, TokenLinks]:
+    """Link in the clear, among all rows that share a token and among those that open."""
     rows, queries = schema.row_tokens(theirs), schema.query_tokens(ours)
-    entries = entries_in_the_clear(schema, rows, queries)
-    among = None if reached else openable(entries, rows[0].n)
-    return link_tokens(schema, queries, entries, rows[0].n, k, among)
+    entries, n = entries_in_the_clear(schema, rows, queries), rows[0].n
+    pairs = TokenPairs.of(schema, queries, entries, n)
+    rivals = pairs.fit_rivals(np.ones(queries[0].n, np.bool_))
+    return pairs, *(pairs.best(k, rivals, among) for among in (np.ones(n, np.bool_), openable(entries, n)))
 
 
 def tfidf_ranks(pair: TextPair) -> tuple[Integers, Integers]:
@@ -100,12 +101,12 @@ def measure_names() -> None:
         show_recall("TF-IDF of 3-grams, relative", relative)
         for samples in (32, 80):
             schema = TokenSchema((TokenField(("name",), TextTokens(samples=samples)),))
-            for reached in (True, False):
-                links = plain_links(schema, {"name": pair.theirs}, {"name": pair.ours}, 10, reached=reached)
-                ranks = token_ranks(links, pair.truth)
+            found, *links = plain_links(schema, {"name": pair.theirs}, {"name": pair.ours}, 10)
+            n = len(pair.ours)
+            note = f"{len(found.row) / n:.1f} rows reached, {found.opened.sum() / n:.1f} opened per record"
+            for kind, of in zip(("reached", "opened"), links, strict=True):
+                ranks = token_ranks(of, pair.truth)
                 ratio = (ranks < 1).mean() / (plain < 1).mean()
-                note = f"{links.reached.mean():.1f} rows reached, {links.opened.mean():.1f} opened per record"
-                kind = "reached" if reached else "opened"
                 show_recall(f"{samples} samples, rows {kind}", ranks, f"{ratio:.2f} of TF-IDF; {note}")
 
 
@@ -134,14 +135,12 @@ def measure_places() -> None:
                 levels = int(np.ceil(np.log2(51_200 / metres)))
                 kind = PlaceTokens(metres=metres, levels=levels, cap=cap, reach=reach)
                 schema = TokenSchema((TokenField(("lat", "lon"), kind),))
-                links = plain_links(schema, *tables, PLACE_K)
+                pairs, links, _ = plain_links(schema, *tables, PLACE_K)
                 queries = schema.query_tokens(tables[1])[0].tokens.token
                 shared = [
                     len(set(own) & set(near)) for own, near in zip(links.partner.tolist(), exact.tolist(), strict=True)
                 ]
-                counts = (
-                    f"{len(np.unique(queries)):,} tokens evaluated, {links.reached.mean():.0f} rows reached per record"
-                )
+                counts = f"{len(np.unique(queries)):,} tokens, {len(pairs.row) / len(ours):.0f} rows reached per record"
                 print(
                     f"  {metres:3d} m, cap {cap:3d}, reach {reach}: {np.mean(shared) / PLACE_K:.3f}; {counts}",
                     flush=True,
@@ -188,8 +187,9 @@ def measure_cost(n: int) -> None:
         rates = [asked[0] / (seconds + 1e-9) for seconds in evaluation]
         print(f"    secondary: {evaluation[0]:.1f} s, {evaluation[1]:.1f} CPU s, {rates[1]:,.0f} tokens per CPU s")
         start = now()
-        found = link_directly(table, ours, 10, values, ask)
-        step("primary: opening and links", start, f"{len(found.rows):,} rows opened, {found.sent} sent again")
+        found = open_rows(table, schema.query_tokens(ours), values, ask)
+        found.pairs.best(10, found.pairs.fit_rivals(np.ones(n, np.bool_)), found.among)
+        step("primary: opening and links", start, f"{len(found.rows):,} rows opened")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
         f"  {'all work of both sides':34s} {spent[0]:7.1f} {spent[1]:7.1f}  {size + 64 * asked[0] / 1e6:.1f} MB in all"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ import pytest
 
 from fedsim.errors import FedSimError
 from fedsim.linkage import get_metric
+from fedsim.linkage.direct import NumberTokens, TokenField, TokenSchema, oprf
+from fedsim.linkage.direct.encrypted_table import build_table
+from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.private_linkage import LinkageConfig, load_linkage_state, pseudonym_order, save_linkage_state
+from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
 from fedsim.pipeline.linker import FilterLinker, Linker, LocalLinker
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
@@ -122,6 +127,33 @@ def coordinated(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[Wor
     joined(*threads)
 
 
+@contextmanager
+def direct(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]:  # its similarities have no noise
+    rng = np.random.default_rng(0)
+    ours, theirs = (pl.DataFrame({"age": rng.integers(0, 90, n)}) for n in (60, 40))
+    schema, key = TokenSchema((TokenField(("age",), NumberTokens(width=1.0)),)), oprf.SecretKey.generate()
+    table = build_table(schema, theirs, np.arange(40, dtype=np.float32)[:, np.newaxis], key)
+
+    def linker_of(partners: int, fitted: FittedDirect | None = None) -> DirectLinker:
+        values = TokenValues(schema, key.public, folder / "values")
+        return DirectLinker("rentals", table, partners, values, partial(oprf.map_batches, key.evaluate_blinded), fitted)
+
+    def restart() -> DirectLinker:
+        linker.fitted.save(folder / "fitted")
+        return linker_of(k, FittedDirect.load(folder / "fitted", "rentals"))
+
+    earlier, linker = linker_of(K), linker_of(k)
+    earlier.link(ours, TRAINING)
+    order = earlier.features()[:40, 0].astype(np.int64)  # the vector of a row is its number
+    sides = ours["age"].to_list(), theirs["age"].to_numpy()[order].tolist()
+    yield World(linker, ours, restart, *sides, np.arange(40), from_the_middle)
+
+
+def from_the_middle(number: float, other: float) -> float:
+    """Return one minus the similarity of a number and another's bin of width 1."""
+    return 1.0 - 8.0 / (8.0 + abs(other + 0.5 - number))
+
+
 def serve(coordinator: Coordinator, session: Any) -> None:
     try:
         coordinator.serve(session)
@@ -136,7 +168,7 @@ def quietly(work: Callable[..., Any], *given: Any) -> None:
         return
 
 
-LINKERS = {"local": local, "filters in this process": filtered, "coordinator": coordinated}
+LINKERS = {"local": local, "filters in this process": filtered, "coordinator": coordinated, "direct": direct}
 
 
 @pytest.fixture(params=LINKERS.values(), ids=LINKERS)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from fedsim.errors import FileError, PeerError
 from fedsim.linkage.direct import oprf
 from fedsim.linkage.direct.encrypted_table import VALUE_BYTES, EncryptedTable, round_up
 from fedsim.linkage.direct.key_store import KeyStore
-from fedsim.linkage.direct.token_links import TokenLinks, link_tokens
+from fedsim.linkage.direct.token_links import TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
 from fedsim.storage.tensor_file import damaged_file, load_tensors, save_tensors
-from fedsim.types import Floats32, Integers, Words
+from fedsim.types import Flags, Floats32, Integers, Words
 
 VALUES_FORMAT = "fedsim token values 1"
 ROUND_TOKENS = 1 << 16  # sent at a time; what was received is kept if the next round fails
@@ -163,33 +162,34 @@ def _evaluate_round(inputs: list[bytes], public: bytes, ask: Ask) -> tuple[list[
 
 
 @dataclass(frozen=True, eq=False)
-class DirectLinks:
-    """What the primary has in the end: links, and the vectors (V, values) of the opened rows (V,), ascending."""
+class OpenedRows:
+    """What the primary opened: pairs that share a token, and the vectors (V, values) of the rows (V,), ascending."""
 
-    links: TokenLinks
+    pairs: TokenPairs
     rows: Integers
     vectors: Floats32
-    sent: int
+
+    @property
+    def among(self) -> Flags:
+        """Which rows of the table were opened, (rows,)."""
+        return np.isin(np.arange(self.pairs.rows), self.rows)
 
 
-def link_directly(
+def open_rows(
     table: EncryptedTable,
-    records: Any,
-    k: int,
+    queries: Sequence[FieldTokens],
     values: TokenValues,
     ask: Ask,
     progress: oprf.Progress | None = None,
-) -> DirectLinks:
-    """Link the primary's records to the rows of a table, and open the rows that they reach.
+) -> OpenedRows:
+    """Compare the primary's records with the rows of a table, and open those that they reach.
 
     Parameters
     ----------
     table
         The secondary's table.
-    records
-        The primary's identifiers, in the columns that the schema names.
-    k
-        The number of partners per record.
+    queries
+        The records' tokens by field.
     values
         The values known so far.
     ask
@@ -197,13 +197,7 @@ def link_directly(
     progress
         Called with the number of elements done.
     """
-    queries = table.schema.query_tokens(records)
-    sent = evaluate_tokens(table.schema, queries, table.public, values, ask, progress)
-    entries = []
-    for place, query in enumerate(queries):
-        distinct = np.unique(query.tokens.token)
-        entries.append(table.open(place, values.take(place, distinct)))
-    rows, vectors = table.open_vectors(entries)
-    among = np.zeros(table.rows, np.bool_)
-    among[rows] = True
-    return DirectLinks(link_tokens(table.schema, queries, entries, table.rows, k, among), rows, vectors, sent)
+    evaluate_tokens(table.schema, queries, table.public, values, ask, progress)
+    distinct = [np.unique(query.tokens.token) for query in queries]
+    entries = [table.open(place, values.take(place, tokens)) for place, tokens in enumerate(distinct)]
+    return OpenedRows(TokenPairs.of(table.schema, queries, entries, table.rows), *table.open_vectors(entries))

@@ -11,7 +11,7 @@ from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, WireError
 from fedsim.linkage.direct import CodeTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
-from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, link_directly
+from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, evaluate_tokens, open_rows
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_kinds import DELETED, SAMPLED, WHOLE
 from fedsim.linkage.direct.token_links import NOBODY
@@ -32,11 +32,18 @@ def random_names(rng, count):
     return [" ".join(rng.choice(WORDS, size=rng.integers(0, 4), replace=False)) for _ in range(count)]
 
 
+def opened_by(table, ours, ask=None, values=None):
+    values = TokenValues(table.schema, table.public) if values is None else values
+    return open_rows(table, table.schema.query_tokens(ours), values, ask or ask_key())
+
+
 def linked(schema, theirs, ours, k=3, min_rows=1):
     """Link two tables in this process; the vector of a row is its number."""
     vectors = np.arange(len(next(iter(theirs.values()))), dtype=np.float32)[:, np.newaxis]
     table = build_table(schema, theirs, vectors, KEY, min_rows=min_rows)
-    return link_directly(table, ours, k, TokenValues(schema, KEY.public), ask_key())
+    found = opened_by(table, ours)
+    training = np.ones(found.pairs.cells.shape[0], np.bool_)
+    return found, found.pairs.best(k, found.pairs.fit_rivals(training), found.among)
 
 
 def row_numbers(found):
@@ -88,18 +95,20 @@ def plain_links(theirs, ours, kind):
 def test_links_equal_a_plain_count_of_tokens(seed):
     rng = np.random.default_rng(seed)
     theirs, ours = random_names(rng, 30), random_names(rng, 25)
-    found = linked(NAMES, {"name": theirs}, {"name": ours}, k=30)
+    found, links = linked(NAMES, {"name": theirs}, {"name": ours}, k=30)
     row_of = row_numbers(found)
     score, opened = plain_links(theirs, ours, TEXT)
-    best = defaultdict(list)
-    for (_, row), value in score.items():
-        best[row].append(value)
+    cells = [frozenset(tokens_by_record(TEXT, [name])[0]) for name in ours]
+
+    def rivals(record, row):
+        """Return the row's mean similarity to the three other distinct records that resemble it most."""
+        others = {cells[other]: value for (other, near), value in score.items() if near == row}
+        best = sorted(value for cell, value in others.items() if cell != cells[record])[-3:]
+        return max(sum(best) / 3, 0.01)
+
     expected = {
-        (record, row): value / math.sqrt(sum(sorted(best[row])[-3:]) / 3)
-        for (record, row), value in score.items()
-        if row in opened
+        (record, row): value / math.sqrt(rivals(record, row)) for (record, row), value in score.items() if row in opened
     }
-    links = found.links
     actual = {
         (record, row_of[partner]): links.similarity[record, place, 0]
         for record in range(25)
@@ -108,40 +117,40 @@ def test_links_equal_a_plain_count_of_tokens(seed):
     }
     assert set(row_of.values()) == opened
     assert actual == pytest.approx(expected)
-    assert links.reached.tolist() == [sum((record, row) in score for row in range(30)) for record in range(25)]
+    assert len(found.pairs.row) == len(score)
     assert (np.diff(links.distance, axis=1) >= 0).all()
 
 
 def test_equal_distances_are_in_order_of_pseudonyms_and_missing_partners_are_nobody():
     codes = TokenSchema((TokenField(("code",), CodeTokens()),))
-    found = linked(codes, {"code": ["a"] * 5 + ["b"]}, {"code": ["a", "c"]}, k=7)
-    partner = found.links.partner
+    _, links = linked(codes, {"code": ["a"] * 5 + ["b"]}, {"code": ["a", "c"]}, k=7)
+    partner = links.partner
     assert (np.diff(partner[0, :5]) > 0).all()
     assert partner[0, 5:].tolist() == [NOBODY] * 2
     assert partner[1].tolist() == [NOBODY] * 7
-    assert found.links.distance[1].tolist() == [1.0] * 7
+    assert links.distance[1].tolist() == [1.0] * 7
 
 
 def test_one_common_word_opens_no_row_and_two_do():
     theirs = {"name": ["Belgor Marine", "Tonkit Foods"]}
     for ours, rows in ((["Oku Marine"], 0), (["Marine"], 0), (["Belgor Marine Oku"], 1), (["Marine Belgor"], 1)):
-        found = linked(NAMES, theirs, {"name": ours})
+        found, _ = linked(NAMES, theirs, {"name": ours})
         assert len(found.rows) == rows
 
 
 def test_tokens_of_too_many_or_too_few_rows_open_nothing():
     codes = TokenSchema((TokenField(("code",), CodeTokens(cap=3)),))
     theirs = {"code": ["a"] * 4 + ["b"] * 3 + ["c"]}
-    found = linked(codes, theirs, {"code": ["a", "b", "c"]}, min_rows=2)
-    assert found.links.reached.tolist() == [0, 3, 0]
+    found, _ = linked(codes, theirs, {"code": ["a", "b", "c"]}, min_rows=2)
+    assert found.pairs.record.tolist() == [1, 1, 1]
 
 
 def test_several_fields_have_a_similarity_each_and_records_without_a_cell_are_compared_by_the_others():
     schema = TokenSchema((TokenField(("code",), CodeTokens(), 3.0), TokenField(("age",), NumberTokens(width=1.0))))
     theirs = {"code": ["a", "b"], "age": [30.0, 40.0]}
-    found = linked(schema, theirs, {"code": ["a", None], "age": [30.5, 30.5]}, k=1)
-    assert found.links.similarity[:, 0].tolist() == [[1.0, 1.0], [0.0, 1.0]]
-    assert found.links.distance[:, 0].tolist() == [0.0, 0.0]
+    _, links = linked(schema, theirs, {"code": ["a", None], "age": [30.5, 30.5]}, k=1)
+    np.testing.assert_array_equal(links.similarity[:, 0], [[1.0, 1.0], [np.nan, 1.0]])
+    assert links.distance[:, 0].tolist() == [0.0, 0.0]
 
 
 def test_the_nearest_places_are_found_up_to_the_finest_cell():
@@ -149,11 +158,11 @@ def test_the_nearest_places_are_found_up_to_the_finest_cell():
     theirs, ours = rng.normal([1.3, 103.8], 0.02, (400, 2)), rng.normal([1.3, 103.8], 0.02, (60, 2))
     places = TokenSchema((TokenField(("lat", "lon"), PlaceTokens(metres=10, cap=16)),))
     tables = [{"lat": of[:, 0], "lon": of[:, 1]} for of in (theirs, ours)]
-    found = linked(places, *tables, k=5)
+    found, links = linked(places, *tables, k=5)
     row_of = row_numbers(found)
     metres = (ours[:, np.newaxis] - theirs) * [1, math.cos(math.radians(1.3))]
     exact = np.argsort(np.hypot(*np.moveaxis(metres, -1, 0)), axis=1)[:, :5].tolist()
-    lists = [{row_of.get(partner) for partner in partners} for partners in found.links.partner.tolist()]
+    lists = [{row_of.get(partner) for partner in partners} for partners in links.partner.tolist()]
     assert np.mean([len(own & set(near)) for own, near in zip(lists, exact, strict=True)]) > 4.7
 
 
@@ -170,11 +179,13 @@ def test_a_second_job_on_the_same_tables_asks_for_nothing(owner, tmp_path):
     keys, key = owner
     table = build_table(NAMES, {"name": ["Belgor Marine", "Tonkit"]}, np.zeros((2, 1), np.float32), key)
     evaluator = TokenEvaluator(keys, "firms", max_tokens=1000)
-    for sent in (True, False):
+    for _ in range(2):
         values = TokenValues(NAMES, key.public, tmp_path / "values")
-        found = link_directly(table, {"name": ["Belgor Marine"]}, 1, values, lambda b: evaluator.evaluate("us", b))
-        assert (found.sent > 0) == sent
-    assert keys.record("firms").evaluated == {"us": keys.record("firms").evaluated["us"]}
+        found = opened_by(table, {"name": ["Belgor Marine"]}, lambda sent: evaluator.evaluate("us", sent), values)
+        evaluated = keys.record("firms").evaluated["us"]
+        assert len(found.rows) == 1
+    queries = NAMES.query_tokens({"name": ["Belgor Marine"]})
+    assert evaluated == evaluate_tokens(NAMES, queries, key.public, TokenValues(NAMES, key.public), ask_key(key))
 
 
 def test_tokens_are_counted_before_they_are_evaluated_and_over_keys_and_restarts(owner):
@@ -202,11 +213,20 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, monkeypatc
 
     values = TokenValues(NAMES, KEY.public, tmp_path / "values")
     with raises(PeerError, "away"):
-        link_directly(table, ours, 1, values, ask)
-    resumed = link_directly(table, ours, 1, TokenValues(NAMES, KEY.public, tmp_path / "values"), ask_key())
-    whole = link_directly(table, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
-    assert resumed.sent < whole.sent
-    assert np.array_equal(resumed.links.distance, whole.links.distance)
+        opened_by(table, ours, ask, values)
+    rest, whole = [], []
+    resumed = opened_by(table, ours, counted(rest), TokenValues(NAMES, KEY.public, tmp_path / "values"))
+    again = opened_by(table, ours, counted(whole))
+    assert sum(rest) < sum(whole)
+    assert np.array_equal(resumed.pairs.similarity, again.pairs.similarity)
+
+
+def counted(sizes):
+    def ask(blinded):
+        sizes.append(len(blinded))
+        return ask_key()(blinded)
+
+    return ask
 
 
 def test_a_destroyed_key_evaluates_nothing_and_its_record_remains(owner):
@@ -243,7 +263,7 @@ def test_the_secondary_receives_fresh_random_points_as_many_as_a_round_number():
         return ask_key()(blinded)
 
     for _ in range(2):
-        link_directly(table, {"name": ["Belgor Marine Oku"]}, 1, TokenValues(NAMES, KEY.public), ask)
+        opened_by(table, {"name": ["Belgor Marine Oku"]}, ask)
     first, second = received
     assert len(first) == len(second)
     assert len(first) % 2 == 0
@@ -255,9 +275,9 @@ def test_evaluations_with_another_key_open_nothing():
     table = build_table(NAMES, {"name": ["Belgor"]}, np.zeros((1, 1), np.float32), KEY)
     values = TokenValues(NAMES, KEY.public)
     with raises(WireError, "bad-proof"):
-        link_directly(table, {"name": ["Belgor"]}, 1, values, ask_key(oprf.SecretKey.generate()))
+        opened_by(table, {"name": ["Belgor"]}, ask_key(oprf.SecretKey.generate()), values)
     with raises(PeerError, "bad-evaluation"):
-        link_directly(table, {"name": ["Belgor"]}, 1, values, lambda blinded: [])
+        opened_by(table, {"name": ["Belgor"]}, lambda blinded: [], values)
     assert len(values.missing(0, np.array([1], np.uint64))) == 1
 
 
@@ -284,7 +304,7 @@ def test_a_saved_table_is_read_back_and_only_for_its_schema(tmp_path):
     table.save(tmp_path / "table")
     loaded = EncryptedTable.load(tmp_path / "table", NAMES)
     ours = {"name": ["Belgor Marine"]}
-    found = link_directly(loaded, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
+    found = opened_by(loaded, ours)
     assert found.vectors.tolist() == [[1.0, 1.0, 1.0]]
     with raises(FingerprintError, "schemas-differ"):
         EncryptedTable.load(tmp_path / "table", TokenSchema((TokenField(("name",), TextTokens()),)))
@@ -321,8 +341,8 @@ def test_a_changed_entry_with_a_valid_digest_is_as_if_it_were_not_listed(tmp_pat
     table.entries[0][:] ^= 1
     table.save(tmp_path / "table")
     loaded = EncryptedTable.load(tmp_path / "table", NAMES)
-    found = link_directly(loaded, {"name": ["Belgor Marine"]}, 1, TokenValues(NAMES, KEY.public), ask_key())
-    assert found.links.reached.tolist() == [0]
+    found = opened_by(loaded, {"name": ["Belgor Marine"]})
+    assert len(found.pairs.row) == 0
 
 
 def test_a_changed_vector_with_a_valid_digest_is_left_out_without_an_error(tmp_path):
@@ -331,7 +351,7 @@ def test_a_changed_vector_with_a_valid_digest_is_left_out_without_an_error(tmp_p
     table.save(tmp_path / "table")
     loaded = EncryptedTable.load(tmp_path / "table", NAMES)
     ours = {"name": ["Belgor Marine", "Oku Foods"]}
-    found = link_directly(loaded, ours, 1, TokenValues(NAMES, KEY.public), ask_key())
+    found = opened_by(loaded, ours)
     assert found.rows.tolist() == [1]
     assert found.vectors.tolist() == [[1.0, 1.0, 1.0]]
 

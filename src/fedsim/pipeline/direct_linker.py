@@ -1,0 +1,122 @@
+"""The linker between two organisations without a third: oblivious tokens, and rows that the primary opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.linkage import fit_scale, similarities
+from fedsim.linkage.direct.encrypted_table import EncryptedTable
+from fedsim.linkage.direct.exchange import Ask, OpenedRows, TokenValues, open_rows
+from fedsim.linkage.direct.token_links import NOBODY, Rivals, TokenLinks
+from fedsim.linkage.direct.token_schema import FieldTokens
+from fedsim.pipeline.linker import not_linked, unreadable_links
+from fedsim.storage.tensor_file import load_tensors, save_tensors
+from fedsim.types import AnyArray, Flags, Floats32, Integers, Links, Scale
+from fedsim.validation import validate_k
+
+FITTED_FORMAT = "fedsim direct links 1"
+
+
+@dataclass(frozen=True, eq=False)
+class FittedDirect:
+    """What the training records fitted: the rivals and the scale of every field, and the rows that were opened."""
+
+    rivals: list[Rivals]
+    scales: list[Scale]
+    among: Flags
+
+    def save(self, path: Path) -> None:
+        """Write it to a file."""
+        tensors: dict[str, AnyArray] = {"among": self.among}
+        tensors["scales"] = np.array([[scale.mean, scale.deviation] for scale in self.scales])
+        for place, rivals in enumerate(self.rivals):
+            tensors |= {f"record.{place}": rivals.record, f"similarity.{place}": rivals.similarity}
+        save_tensors(path, FITTED_FORMAT, tensors, {})
+
+    @classmethod
+    def load(cls, path: Path, secondary: str) -> FittedDirect:
+        """Read what :meth:`save` wrote."""
+        tensors, _ = load_tensors(path, FITTED_FORMAT)
+        try:
+            scales = [Scale(mean, deviation) for mean, deviation in tensors["scales"].tolist()]
+            fields = range(len(scales))
+            rivals = [Rivals(tensors[f"record.{place}"], tensors[f"similarity.{place}"]) for place in fields]
+            return cls(rivals, scales, tensors["among"])
+        except (LookupError, ValueError) as error:
+            raise unreadable_links(secondary, error) from error
+
+
+@dataclass(eq=False)
+class DirectLinker:
+    """Links records to the rows of a secondary's encrypted table; partners are pseudonyms.
+
+    A record that reached fewer than K rows has the partner ``len(table)``, a row of no one: its similarity is that of
+    nothing in common, and its vector the mean of all that were opened.
+
+    Parameters
+    ----------
+    secondary, table
+        Name and table of the secondary.
+    k
+        The number of partners per record.
+    values, ask
+        The values of tokens known so far, and what has the secondary evaluate others.
+    fitted
+        What :meth:`link` fitted to the training records.
+    vectors
+        Of all rows opened so far, by pseudonym.
+    """
+
+    secondary: str
+    table: EncryptedTable
+    k: int
+    values: TokenValues
+    ask: Ask
+    fitted: FittedDirect | None = None
+    vectors: dict[int, Floats32] = field(default_factory=dict, repr=False)
+
+    def link(self, records: Any, training: Integers) -> Links:
+        k = validate_k(self.k, self.table.rows, self.secondary)
+        queries = self.encode_new(records)
+        opened = self._open(queries)
+        counted = np.isin(np.arange(queries[0].n), training)
+        rivals = opened.pairs.fit_rivals(counted)
+        found = opened.pairs.best(k, rivals, opened.among)
+        distances = 1.0 - found.similarity[counted]  # (n, K, F)
+        scales = [fit_scale(of[np.isfinite(of)]) for of in np.moveaxis(distances, -1, 0)]
+        self.fitted = FittedDirect(rivals, scales, opened.among)
+        return self._as_links(found, self.fitted)
+
+    def encode_new(self, records: Any) -> list[FieldTokens]:
+        return self.table.schema.query_tokens(records)
+
+    def link_new(self, queries: list[FieldTokens]) -> Links:
+        if self.fitted is None:
+            raise not_linked(self.secondary)
+        opened = self._open(queries)
+        return self._as_links(opened.pairs.best(self.k, self.fitted.rivals, self.fitted.among), self.fitted)
+
+    def features(self) -> Floats32:
+        """Return the vector of every row by pseudonym, and of no one, (rows + 1, values).
+
+        Rows that were not opened are like no one; no link names them.
+        """
+        known = np.array(list(self.vectors.values()), np.float32).reshape(-1, self.table.n_values)
+        nobody = known.mean(axis=0) if len(known) else np.zeros(self.table.n_values, np.float32)
+        found = np.tile(nobody, (self.table.rows + 1, 1))
+        found[list(self.vectors)] = known
+        return found
+
+    def _open(self, queries: list[FieldTokens]) -> OpenedRows:
+        opened = open_rows(self.table, queries, self.values, self.ask)
+        self.vectors |= dict(zip(opened.rows.tolist(), opened.vectors, strict=True))
+        return opened
+
+    def _as_links(self, found: TokenLinks, fitted: FittedDirect) -> Links:
+        fields = zip(np.moveaxis(1.0 - found.similarity, -1, 0), fitted.scales, strict=True)
+        similarity = np.stack([similarities(distance, scale) for distance, scale in fields], axis=-1)  # (n, K, F)
+        return Links(np.where(found.partner == NOBODY, self.table.rows, found.partner), similarity)
