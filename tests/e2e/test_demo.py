@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.cli import ExitCode, main
 from fedsim.config import read_job
-from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_number
 from fedsim.report.run_data import read_ladder
 from fedsim.runs.record import read_run_record
@@ -125,16 +123,6 @@ def test_its_report_opens_without_a_complaint(shown: tuple[Path, list[str]]) -> 
     page = browser_page(next(shown[0].glob("city-run/city-*/report.html")), 400)
     assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
     assert "What the partner adds" in page.text
-
-
-@needs_browser
-def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -> None:
-    with BoardServer(shown[0], 0) as board:
-        threading.Thread(target=board.serve_forever, args=(0.01,), daemon=True).start()
-        page = browser_page(board.address, 400, ready='document.querySelectorAll(".state.done").length === 3')
-        board.shutdown()
-    assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
-    assert "train: activations, rentals → city" in page.text
 
 
 def test_programs_get_the_same_figures_from_a_second_demo_and_nothing_else(

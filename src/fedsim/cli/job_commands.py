@@ -233,32 +233,16 @@ def train(
 
 def runs(
     folder: Annotated[Path, argument("FOLDER", "Folder to search, a few levels deep.")] = Path(),
-    live: Annotated[bool, flag("Serve a page that follows the parties while they run.", "--live")] = False,
-    port: Annotated[int, option("N", "With --live: port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
-    compare_: Annotated[
-        tuple[Path, Path] | None, option("RUN RUN", "Compare two finished runs instead, by their folders.", "--compare")
-    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """List the runs under a folder, newest last, and the settings in which they differ.
 
-    With --live, serve a page on this machine that shows phases, progress, curves, messages and errors of the parties
-    under the folder while they run. Press Ctrl-C to stop it.
-
-    With --compare, show the scores of two runs with intervals, the settings that differ, and cost.
-
     fedsim runs city-run
     """
-    from fedsim.cli.results import run_compare_runs, run_runs, serve_live_page
+    from fedsim.cli.results import run_runs
 
-    mode = OutputMode(quiet, as_json)
-    if compare_ is not None:
-        run_compare_runs(*compare_, mode)
-    elif live:
-        serve_live_page(folder, port, mode)
-    else:
-        run_runs(folder, mode)
+    run_runs(folder, OutputMode(quiet, as_json))
 
 
 def report(

@@ -22,18 +22,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import typer
 
-from fedsim.cli.options import OutputMode, echo, print_json
-from fedsim.cli.output import print_lines, print_table, wrap_text
+from fedsim.cli.options import OutputMode, echo
+from fedsim.cli.output import print_lines, print_table
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
-from fedsim.errors import FileError, InputError, SettingError, replace_unprintable
+from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.registry import SERVICES
-from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, read_audit_log
@@ -80,36 +79,6 @@ def _run_cells(run: RunSummary) -> tuple[str, ...]:
     score = "" if run.metric is None or run.value is None else f"{run.metric} {format_number(run.value)}"
     cost = format_duration(run.seconds), format_bytes(run.bytes)
     return run.folder, run.method or "", score, str(run.epochs), *cost, run.state
-
-
-def run_compare_runs(first: Path, second: Path, mode: OutputMode) -> None:
-    """Compare two finished runs."""
-    from fedsim.report.run_comparison import NAMES, compare_runs
-
-    found = compare_runs(find_run(first), find_run(second))
-
-    def print_text() -> None:
-        for name, folder in zip(NAMES, (first, second), strict=True):
-            typer.echo(wrap_text(f"{name}  ", replace_unprintable(str(folder))))
-        typer.echo(wrap_text("", found.verdict))
-        intervals = [
-            f"{format_number(score.estimate)} ({format_number(score.low)} to {format_number(score.high)})"
-            for score in (found.scores[name] for name in NAMES)
-        ]
-        rows = [(f"test {found.metric} (95 %)", *intervals), *found.cost]
-        print_table(("", *NAMES), [*rows, *((key, *values) for key, values in found.settings.items())])
-
-    mode.show(found.as_dict(), print_text)
-
-
-def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:
-    """Serve the page that follows running parties until the process is stopped."""
-    with BoardServer(folder, port) as server:
-        if mode.json:
-            print_json({"address": server.address})
-        else:
-            typer.echo(server.address if mode.quiet else f"Open {server.address}\nPress Ctrl-C to stop.")
-        server.serve_forever()
 
 
 def run_report(

@@ -24,7 +24,7 @@ LADDER_FORMAT = 2
 LADDER_FILE = "ladder.json"
 LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # in a run folder
 MAX_DEPTH = 4  # of a run below the folder that is searched
-SILENT_AFTER = 20.0  # seconds, as on the board; a running party writes its progress every five
+SILENT_AFTER = 20.0  # seconds; a running party writes its progress every five
 DIED, DAMAGED = "died", "damaged"
 IGNORED_SETTINGS = ("coordinator", "primary")  # addresses do not change a result
 

@@ -1,24 +1,19 @@
-"""Runs are listed, compared and reported; what cannot be read is refused with a way out."""
+"""Runs are listed and reported; what cannot be read is refused with a way out."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from fedsim.cli import main
-from fedsim.errors import SettingError
-from fedsim.report.run_comparison import compare_runs
-from fedsim.report.run_data import SILENT_AFTER, list_runs
-from fedsim.runs.record import read_test_predictions
+from fedsim.report.run_data import list_runs
 from fedsim.runs.run_folder import run_path
 from job_fixtures import lay_out, read_all
-from run_fixtures import classified, progress_facts, record_of, write_ladder, write_run
+from run_fixtures import progress_facts, record_of, write_ladder, write_run
 
 
 def run(*words: str) -> int:
@@ -123,8 +118,6 @@ def test_a_run_that_fell_silent_has_died(tmp_path: Path) -> None:
     last = datetime(2026, 11, 15, 10, tzinfo=UTC)
     states = [list_runs(tmp_path, last + timedelta(seconds=silent))[0].state for silent in (6, 60)]
     assert states == ["running", "died"]
-    board = files("fedsim.report").joinpath("board.js").read_text(encoding="utf-8")
-    assert f"SILENT_AFTER = {SILENT_AFTER:g};" in board
 
 
 def test_a_training_tells_programs_where_run_and_report_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,46 +138,3 @@ def test_the_ladder_of_another_job_is_noted_and_not_told(folder: Path, capsys: p
     assert "belongs to another job, 'others'" in out
     assert "flats-a/ladder.json cannot be read" in out
     assert "14 S$" not in out
-
-
-def test_two_runs_are_compared_on_their_common_test_records(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = (str(folder / "city-run" / f"flats-{name}") for name in "ab")
-    assert run("runs", "--compare", a, b, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["differing"] == {"training.epochs": ["12", "30"]}
-    assert found["gain"] == {"estimate": 0.0, "low": 0.0, "high": 0.0}  # both runs predict the same
-    score = found["runs"]["A"]["score"]
-    assert score["low"] < score["estimate"] < score["high"]
-
-
-def test_the_interval_of_a_comparison_is_paired(folder: Path) -> None:
-    places = [folder / "city-run" / f"flats-{name}" for name in "ab"]
-    better = read_test_predictions(places[1]).with_columns(
-        predicted=pl.col("truth") + (pl.col("predicted") - pl.col("truth")) * 0.9
-    )
-    better.write_parquet(places[1] / "test.parquet")
-    found = compare_runs(*places)
-    assert found.gain is not None
-    assert found.gain.estimate == pytest.approx(0.1 * found.scores["A"].estimate)
-    assert 0 < found.gain.low < found.gain.high  # while the intervals of the two scores overlap
-    assert found.scores["B"].high > found.scores["A"].low
-    assert found.verdict.startswith("Run B is better by")
-
-
-def test_classes_are_compared_by_accuracy_and_other_test_records_without_a_difference(tmp_path: Path) -> None:
-    places = tmp_path / "a", tmp_path / "b"
-    for place in places:
-        write_run(place, classified(record_of(), "left", "right"))
-    read_test_predictions(places[1]).with_columns(row=pl.col("row") + 1).write_parquet(places[1] / "test.parquet")
-    found = compare_runs(*places)
-    assert (found.metric, found.gain) == ("accuracy", None)
-    test = read_test_predictions(places[0])
-    assert found.scores["A"].estimate == pytest.approx((test["truth"] == test["predicted"]).mean())
-
-
-def test_runs_of_different_labels_are_not_compared(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", record_of("price"))
-    write_run(tmp_path / "b", record_of("rent"))
-    with pytest.raises(SettingError) as refused:
-        compare_runs(tmp_path / "a", tmp_path / "b")
-    assert refused.value.code == "different-labels"
