@@ -336,8 +336,7 @@ class Explanation:
     records add up to ``value``. ``without`` maps each secondary to the prediction without it: with the secondary
     unavailable if ``away`` is true (the model was trained with party dropout), otherwise with only average records.
     ``columns`` maps the record's own columns, the most important first, to how much ``value`` increases compared with
-    the median of that column, or its most frequent category, all else being equal. ``withheld`` lists the secondaries
-    whose records a job keeps out of explanations: they appear nowhere else, and ``average`` leaves them unchanged.
+    the median of that column, or its most frequent category, all else being equal.
     """
 
     prediction: Any
@@ -349,7 +348,6 @@ class Explanation:
     lower: float | None = None
     upper: float | None = None
     away: bool = False
-    withheld: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         interval = "" if self.lower is None or self.upper is None else f" ({self.lower:,.6g} to {self.upper:,.6g})"
@@ -377,7 +375,7 @@ class Explanation:
         ends = {"lower end of the interval": self.lower, "upper end of the interval": self.upper}
         yield {"part": "prediction", **empty, "value": self.value}
         yield from ({"part": part, **empty, "value": end} for part, end in ends.items() if end is not None)
-        if self.without:  # a model without secondaries is compared with nothing, nor is one whose records are withheld
+        if self.without:  # a model without secondaries is compared with nothing
             yield {"part": "with average partner records", **empty, "value": self.average}
         for one in self.partners:
             facts = {"partner": one.partner, "similarity": one.similarity, "weight": one.weight, "match": one.match}
@@ -387,8 +385,6 @@ class Explanation:
             yield {"part": part, **empty, "name": secondary, "value": value}
         for column, effect in self.columns.items():
             yield {"part": _COLUMN_PART, **empty, "name": column, "value": effect}
-        for secondary in self.withheld:
-            yield {"part": "withheld", **empty, "name": secondary, "value": None}
 
     def __str__(self) -> str:
         names = ("similarity", "weight", "match")

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
-from fedsim.config.stored_audit import Adversary, AttackKind, is_aligned
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
@@ -64,11 +64,7 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
 
 
 def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
-    aligned = [own for own in files if is_aligned(job, own)]
-    holders = [own for own in files if own.role is not Role.COORDINATOR and not is_aligned(job, own)]
-    if aligned and not holders:
-        message = f"{aligned[0].party} is aligned with another secondary; an audit attacks only linked tables"
-        raise SettingError(f"{message}, so pass the file of the other secondary", code="aligned-not-audited")
+    holders = [own for own in files if own.role is not Role.COORDINATOR]
     if not holders:
         message = "an audit needs a party with a table; pass the party file of the primary, of a secondary or of both"
         raise SettingError(message, code="no-table")
@@ -76,8 +72,7 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
     twice = next((own.party for own in holders if names.count(own.name) > 1), None)
     if twice is not None:
         raise SettingError(f"several files belong to {twice}; pass one file per party", code="party-twice")
-    notes = [f"{own.party} was not attacked: it is aligned with another secondary" for own in aligned]
-    tables = {}
+    notes, tables = [], {}
     for own in holders:
         table = tables[own.name] = PartyData.read(job, own, least=audit_report.MIN_RECORDS)
         if (n := len(table)) > most:
@@ -98,7 +93,7 @@ def _read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random
             notes.append("the primary's labels are not available here; the attacked training uses a made-up label")
         notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
         return AuditTables(first, {name: second}, tuple(notes))
-    name = next(iter(job.lists))
+    name = next(iter(job.secondaries))
     columns = PartyColumns({name: second.columns.identifiers[name]}, second.columns.features, None)
     return AuditTables(first, {name: replace(second, columns=columns)}, tuple(notes))
 
@@ -151,7 +146,7 @@ def audit_job(
         skipped=(*skipped, *audit_report.NEVER_ATTACKED),
         advice=tuple(advices),
         notes=tuple(notes),
-        tables=tuple(str(own.party) for own in files if own.data is not None and not is_aligned(job, own)),
+        tables=tuple(str(own.party) for own in files if own.data is not None),
     )
 
 

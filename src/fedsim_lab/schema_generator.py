@@ -140,10 +140,8 @@ def build_schema(name: str) -> JsonSchema:
         section.pop("title", None)  # the name of a class
     if name == "job":
         section = schema["$defs"]["SecondaryTerms"]
-        terms, required = section["properties"], section.pop("required")
+        terms = section["properties"]
         terms["schema"] = {**_linkage_schema(), **terms["schema"]}
-        # A secondary that is aligned with another has no terms of its own.
-        section["anyOf"] = [{"required": required}, {"required": ["aligned_with"]}]
     else:
         column = {"type": "string", "minLength": 1}
         names = {"type": "object", "additionalProperties": column}

@@ -97,9 +97,6 @@ class PrimaryNetwork:
         """Load the primary's network from its run folder."""
         record = read_run_record(folder)
         job = Job.from_dict(record.job)
-        if len(job.lists) < len(job.secondaries):
-            message = f"job '{job.name}' has secondaries that are aligned with others, which cannot be exported"
-            raise SettingError(f"{message}; use a job without them", code="aligned-not-exported")
         store, lists = RunStore(folder, job), []
         trained = TrainedPrimary.load(store, TRAINED_MODEL)
         for name, terms in job.secondaries.items():

@@ -25,10 +25,8 @@ from fedsim.config.party_file import columns_outside_policy, party_credentials, 
 from fedsim.config.policy import PolicyViolation
 from fedsim.config.stored_audit import (
     attacks_on,
-    audit_advice,
     audit_command,
     audit_shortfall,
-    is_aligned,
     read_stored_audit,
 )
 from fedsim.config.toml_file import require_filled_in, shorten
@@ -383,7 +381,7 @@ def _describe_audit(job: config.Job, party_file: config.PartyFile) -> config.Par
     """State the worst findings of the audit of this job, or the command that runs it."""
     heading, report = "Audit of this job", read_stored_audit(job, party_file)
     if report is None:
-        return config.Paragraph(heading, (f"there is none yet; {audit_advice(job, party_file)}",))
+        return config.Paragraph(heading, (f"there is none yet; run {audit_command(job, party_file)}",))
     worst: dict[str, dict[str, Any]] = {}  # by adversary
     for attack in sorted(attacks_on(party_file, report), key=lambda attack: attack["leak"]):
         worst[attack["adversary"]] = attack
@@ -410,7 +408,7 @@ def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequen
     open_audit_log(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": reasons})
     columns = columns_outside_policy(job, party_file)
     named = f" (columns {', '.join(columns)})" if columns else ""
-    audited = audit_shortfall(job, party_file) and not is_aligned(job, party_file)
+    audited = audit_shortfall(job, party_file)
     command = f": {audit_command(job, party_file)}" if audited else ""
     message = f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}"
     raise SettingError(message, code="policy-violation", rules=[broke.rule for broke in broken], columns=columns)

@@ -251,7 +251,7 @@ def _init_for_received_job(
     formats = FormatChoices(request.decimal, request.date_format, request.ask_for_format)
     table, chosen = read_profile(source, separator, formats, say, request.explain)
     terms = job.secondaries[name]
-    own = _find_agreed_columns(request, table, terms.encoding.columns if name in job.lists else ())
+    own = _find_agreed_columns(request, table, terms.encoding.columns)
     pairs = tuple(IdentifierPair(agreed, None, column) for agreed, column in own.items())
     features = proposal.propose_features(table, list(own.values()))
     plan = SetupPlan(

@@ -151,7 +151,6 @@ def run_predict(
     skipped: dict[int, str] = {}
     records = parse_source(*table)
     _check_predict_outputs(out, explain, [job, party, *source_files([records])])
-    withheld = _withheld_secondaries(job, matches=matches, explain=explain is not None)
     data = read_party_file(party).data
     formats = data.formats if data else None
     frame = read_table(records, separator=separator or (data.separator if data else None), formats=formats)
@@ -194,12 +193,11 @@ def run_predict(
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
     lines += [] if explain is None else [f"Wrote {explain}: what contributed to each prediction"]
-    lines += [f"withheld: {name}; the job excludes its records from explanations" for name in withheld]
     lines += [f"skipped row {row}: {reason}" for row, reason in list(skipped.items())[:MAX_SKIPPED_SHOWN]]
     if len(skipped) > MAX_SKIPPED_SHOWN:
         lines.append(f"and {len(skipped) - MAX_SKIPPED_SHOWN:,} more rows; --json lists all")
     facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
-    named = {"file": str(out), "explanations": None if explain is None else str(explain), "withheld": withheld}
+    named = {"file": str(out), "explanations": None if explain is None else str(explain)}
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
 
 
@@ -212,15 +210,6 @@ def _check_predict_outputs(out: Path, explain: Path | None, inputs: Sequence[Pat
             message = f"{option} {path} has {seen}, but the file is CSV; choose a name that ends in .csv"
             raise SettingError(message, code="not-a-csv-name", option=option, extension=path.suffix)
     check_output_paths(list(outputs.values()), inputs)
-
-
-def _withheld_secondaries(job: Path, *, matches: bool, explain: bool) -> list[str]:
-    """Return the secondaries that the requested outputs leave out; matches need at least one that they may show."""
-    found = read_job(job)
-    if matches and all(set(found.holders(name)) & set(found.withheld) for name in found.lists):
-        message = f"job '{found.name}' has explanations = false for every secondary, so no match may be shown"
-        raise SettingError(f"{message}; omit --matches, or agree on another job", code="explanations-withheld")
-    return list(found.withheld) if matches or explain else []
 
 
 def explanation_table(explanations: Sequence[Explanation], numbers: Sequence[int]) -> pl.DataFrame:

@@ -22,24 +22,9 @@ FEATURES_NOTE = "it shows the rank of every number and the common categories"
 EMBEDDING_NOTE = "anyone who knows the features of some rows can estimate the rest; `fedsim audit` measures how well"
 
 
-ALIGNED_ROWS = (
-    "row i of your table must correspond to row i of the table of {}, as you and its owner have agreed. Only the "
-    "number of rows is checked: a different order trains a model on wrong pairs without an error. You learn which rows "
-    "the primary's records are linked to, and the primary uses both parties' outputs of a row together"
-)
-ALIGNED_LEADER = (
-    "{} answers for the same rows: it learns from the coordinator which of your rows are linked, and the primary uses "
-    "its outputs of a row together with yours"
-)
-LEFT_OUT = "explanations of predictions leave its records out"
 EXPLAINED = (
     "anyone who reads a report or an explained prediction of the primary sees, for single records of the primary, how "
-    "similar your linked records are and how they change the prediction, under numbers that mean nothing elsewhere; "
-    "`explanations = false` in your policy refuses such jobs"
-)
-NOT_EXPLAINED = (
-    "the primary leaves your records out of reports and explained predictions. It could compute them from what it "
-    "receives for a prediction anyway: this is a promise by its owner that your party cannot check"
+    "similar your linked records are and how they change the prediction, under numbers that mean nothing elsewhere"
 )
 
 
@@ -64,23 +49,15 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     yield "job", f"{job.name}, hash {job.hash}"
     yield "task", f"{job.task.kind}, {job.task.split} split"
     yield "training", f"{training.method}, preset {training.preset}, epochs {epochs}, wire format {training.wire}"
-    if training.start_from:
-        joining = f"; new weights: {', '.join(training.joining)}" if training.joining else ""
-        yield "start", f"the weights of job {training.start_from}{joining}"
     if training.party_dropout:
         share = f"{100 * training.party_dropout:g} % of the training records, drawn for each secondary and step"
         yield "dropout", f"{share}, do without it, so that the model can predict while it is away"
     for name, terms in job.secondaries.items():
-        if terms.aligned_with is not None:
-            aligned = f"not linked; its rows are those of {terms.aligned_with}, one to one and in the same order"
-            yield name, aligned if terms.explanations else f"{aligned}; {LEFT_OUT}"
-            continue
         hardening = ", ".join(hardening_steps(terms)) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
         extra = {
             f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
             f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
-            LEFT_OUT: not terms.explanations,
         }
         yield name, "; ".join([linked, *(text for text, applies in extra.items() if applies)])
     if protection.preset:
@@ -133,7 +110,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     """
     _, primary, *_ = job.parties
     if party_file.role is Role.COORDINATOR:
-        links = tuple(_describe_links(name, terms) for name, terms in job.lists.items())
+        links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
         found = [
             Paragraph(f"to {primary}", links),
             *(
@@ -162,8 +139,6 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     count = "the number of its records"
     identifiers = columns.identifiers.get(party_file.name, {})
     to_coordinator: tuple[str, ...] = (_describe_encoding(terms, identifiers), count)
-    if terms.aligned_with is not None:
-        to_coordinator = ("nothing but its name: it is not linked",)
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
@@ -178,20 +153,13 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     elif job.sends_embedding:
         sent = (*sent, f"{embedded}, for the trees beside the network, and not stored by the primary; {note}")
     yield Paragraph(f"to {primary}", sent)
-    yield Paragraph("explanations of predictions", (EXPLAINED if terms.explanations else NOT_EXPLAINED,))
+    yield Paragraph("explanations of predictions", (EXPLAINED,))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
     order = f"{_describe_row_order(terms, sealed=sealed)}, so that {primary} sees no true row number"
     gradients = "" if sealed else ", and gradients of the activations"
     yield Paragraph(
         "receives", (f"from {coordinator}: {order}", f"from {primary}: row numbers in that order{gradients}")
     )
-    _, *aligned = job.holders(terms.aligned_with or party_file.name)
-    others = [str(Party(Role.SECONDARY, name)) for name in aligned if name != party_file.name]
-    if terms.aligned_with is not None:
-        leader = Party(Role.SECONDARY, terms.aligned_with)
-        yield Paragraph("rows", (ALIGNED_ROWS.format(leader),))
-    elif others:
-        yield Paragraph("aligned with you", (ALIGNED_LEADER.format(" and ".join(others)),))
 
 
 def _secondary_limits(policy: Policy) -> Iterator[str]:
@@ -214,7 +182,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     coordinator, *_ = job.parties
     encoded = tuple(
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
-        for name, terms in job.lists.items()
+        for name, terms in job.secondaries.items()
     )
     count = "the number of its records"
     if not job.protection.sealed:
@@ -229,7 +197,7 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         if job.protection.sealed:
             sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
-    links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.lists.items()]
+    links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items()]
     rows = "activations of the requested rows"
     if job.sends_embedding:
         embedded = f"the embedding '{job.protection.embedding_name}' of every linked row, once"
@@ -270,7 +238,7 @@ def privacy_guarantees(job: Job) -> list[str]:
         The job.
     """
     protection, lists = job.protection, job.secondaries
-    found = [f"{name}: {sentence}" for name, terms in job.lists.items() for sentence in _list_guarantees(terms)]
+    found = [f"{name}: {sentence}" for name, terms in job.secondaries.items() for sentence in _list_guarantees(terms)]
     if protection.features:
         found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
     if protection.sealed:

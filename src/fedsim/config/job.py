@@ -35,12 +35,9 @@ FIRST_HYPERPARAMETERS = ("epochs", "batch_size", "learning_rate", "patience")  #
 LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("task", "label_scale"): "linear",
     **{("training", name): None for name in hyperparameters() if name not in FIRST_HYPERPARAMETERS},
-    ("training", "start_from"): None,
-    ("training", "joining"): None,
     ("protection", "embedding"): None,
     ("protection", "retention_days"): None,
 }
-ALIGNED_SETTINGS = ("aligned_with", "explanations")  # of a secondary that is aligned with another
 METRES_PER_KM = 1000.0
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
@@ -252,15 +249,6 @@ _Hyperparameters: Any = create_model("_Hyperparameters", __base__=_PresetAndMeth
 class TrainingSection(_Hyperparameters):  # type: ignore[misc]
     """How the networks are trained."""
 
-    start_from: Annotated[
-        str | None,
-        Field(pattern="^[0-9a-f]{64}$", title="all 64 digits of the hash of a job, as `fedsim approve` prints it"),
-    ] = setting(None, example="0" * 64)
-    """Hash of a finished job of the same primary: training starts from its weights and those of the secondaries that
-    took part in it. Seed, task, network, table and links of these parties must be the same, so that no test
-    record was trained on. Methods `fedsim` and `stacked` only. Default: new weights."""
-    joining: list[str] | None = setting(None, example=["schools"], title="a list of party names")
-    """The secondaries that took no part in the job of `start_from`; they start with new weights."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
     checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
@@ -277,10 +265,9 @@ class TrainingSection(_Hyperparameters):  # type: ignore[misc]
     @model_validator(mode="after")
     def _check_party_dropout(self) -> Self:
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "party_dropout")]
-        for name in ("party_dropout", "start_from"):
-            if getattr(self, name) and self.method not in able:
-                message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
-                raise RuleError(message, name, code="needs-every-secondary")
+        if self.party_dropout and self.method not in able:
+            message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
+            raise RuleError(message, "party_dropout", code="needs-every-secondary")
         return self
 
 
@@ -292,10 +279,7 @@ class NetworkSettings(ConfigSection):
 
 
 class SecondaryTerms(ConfigSection):
-    """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise.
-
-    One that is aligned with another has a copy of its terms.
-    """
+    """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise."""
 
     k: Annotated[int, whole_number(1, 10_000)] = setting(example=20)
     """Number of partners per record of the primary; at most the number of records of the secondary. More partners add
@@ -324,18 +308,8 @@ class SecondaryTerms(ConfigSection):
     links."""
     min_degree: Annotated[int, whole_number(1, 1_000_000)] = 1
     """Candidates that are partners of fewer training records than this are not listed at all."""
-    explanations: bool = True
-    """Whether the primary may show this secondary's records in explanations of single predictions (`fedsim predict
-    --explain` and `--matches`, `fedsim serve`, report): similarity, weight and effect of each, under numbers that mean
-    nothing elsewhere. If not, they are left out. The primary computes explanations from what it receives for a
-    prediction anyway, so this is a promise of the primary that the secondary cannot check."""
     encoding: AgreedSchema = setting(alias="schema", title="a schema with version and fields")
     """The identifier columns and how they are encoded. Both parties use the same schema and key."""
-    aligned_with: PartyName | None = setting(None, example="rentals", title="the name of another secondary")
-    """Another secondary whose rows correspond to those of this one, in the same order, as the owners of both have
-    agreed, for example by a key that only they share. An aligned secondary is not linked: it has no identifiers and no
-    key, and answers for the rows to which the other one is linked. Its only other setting here is `explanations`. Not
-    possible with sealed labels or `start_from`."""
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
@@ -481,29 +455,6 @@ class Job(ConfigFile):
                 raise RuleError(f"{fault}; {hint}", *path, code="unprintable-text")
         return settings
 
-    @model_validator(mode="before")
-    @classmethod
-    def _copy_aligned_terms(cls, settings: Any) -> Any:
-        """Give a secondary that is aligned with another the terms of that one."""
-        named = settings.get("secondaries") if isinstance(settings, dict) else None
-        if not isinstance(named, dict):
-            return settings
-        copied = dict(named)
-        for name, own in named.items():
-            leader = own.get("aligned_with") if isinstance(own, dict) else None
-            if leader is None:
-                continue
-            terms = named.get(leader) if isinstance(leader, str) else None
-            if not isinstance(terms, dict) or "aligned_with" in terms:
-                message = f"'{str(leader)[:40]}' is not a linked secondary of this job; name one that has a schema"
-                raise RuleError(message, "secondaries", name, "aligned_with", code="unknown-alignment")
-            further = [key for key in own if key not in ALIGNED_SETTINGS]
-            if further:
-                message = f"the rows of '{name}' are linked by the terms of '{leader}'; remove {further[0]}"
-                raise RuleError(message, "secondaries", name, further[0], code="terms-of-aligned")
-            copied[name] = {key: term for key, term in terms.items() if key not in ALIGNED_SETTINGS} | own
-        return {**settings, "secondaries": copied}
-
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
         names = [party.name for party in self.parties]
@@ -518,21 +469,7 @@ class Job(ConfigFile):
         return self
 
     @model_validator(mode="after")
-    def _check_start_and_embedding(self) -> Self:
-        joining, fault = self.training.joining or [], ""
-        unknown = [name for name in joining if name not in self.secondaries]
-        if unknown:
-            known = ", ".join(self.secondaries)
-            fault = f"names '{unknown[0]}', which is not a secondary of this job ({known}); correct or remove it"
-        elif joining and self.training.start_from is None:
-            fault = "requires start_from, the hash of the job that the other secondaries took part in; add it"
-        elif joining and set(joining) == set(self.secondaries):
-            fault = "names every secondary, so none would start with the weights of start_from; remove either"
-        if fault:
-            raise RuleError(f"joining {fault}", "training", "joining", code="nobody-to-join")
-        if self.training.start_from and self.protection.sealed:
-            message = "under sealed labels the primary trains alone, on stored rows; remove start_from"
-            raise RuleError(message, "training", "start_from", code="start-from-and-sealed-labels")
+    def _check_embedding(self) -> Self:
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "trees")]
         if self.protection.embedding and not self.protection.sealed and self.training.method not in able:
             message = f"embedding '{self.protection.embedding}' has no effect with method '{self.training.method}'"
@@ -547,22 +484,6 @@ class Job(ConfigFile):
         secondaries = {name: terms.with_protection_preset() for name, terms in self.secondaries.items()}
         return self.model_copy(update={"secondaries": secondaries})
 
-    @model_validator(mode="after")
-    def _check_aligned(self) -> Self:
-        sealed = f"sealed labels{', which the preset sets' if self.protection.preset else ''}"
-        conflicts = {
-            "aligned-and-sealed-labels": (self.protection.sealed, sealed),
-            "aligned-and-start-from": (self.training.start_from, "training.start_from"),
-        }
-        for name, terms in self.secondaries.items():
-            if terms.aligned_with is None:
-                continue
-            for code, (found, what) in conflicts.items():
-                if found:
-                    message = f"'{name}' cannot be aligned with '{terms.aligned_with}' with {what}; remove either"
-                    raise RuleError(message, "secondaries", name, "aligned_with", code=code)
-        return self
-
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Job:
         """Validate settings such as those that :meth:`to_dict` returns, in this version or an earlier one."""
@@ -571,13 +492,10 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
-        usual = {"similarities": "record", "relative": False, "explanations": True, "aligned_with": None}
+        usual = {"similarities": "record", "relative": False}
         for secondary, terms in settings["secondaries"].items():
             settings["secondaries"][secondary] = {
-                name: term
-                for name, term in terms.items()
-                if not (name in usual and term == usual[name])
-                and (name in ALIGNED_SETTINGS or terms["aligned_with"] is None)
+                name: term for name, term in terms.items() if not (name in usual and term == usual[name])
             }
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
@@ -595,25 +513,6 @@ class Job(ConfigFile):
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
-
-    @property
-    def lists(self) -> dict[str, SecondaryTerms]:
-        """The secondaries that are linked, each with a list of partners of its own; aligned ones have none."""
-        return {name: terms for name, terms in self.secondaries.items() if terms.aligned_with is None}
-
-    def holders(self, partner_list: str) -> tuple[str, ...]:
-        """Return the secondaries that answer for the rows of a list: the linked one, then those aligned with it."""
-        aligned = (name for name, terms in self.secondaries.items() if terms.aligned_with == partner_list)
-        return partner_list, *aligned
-
-    @property
-    def withheld(self) -> tuple[str, ...]:
-        """The secondaries whose records explanations must not show."""
-        return tuple(name for name, terms in self.secondaries.items() if not terms.explanations)
-
-    def starts_from_earlier(self, secondary: str) -> bool:
-        """Whether a secondary starts with the weights that it learnt in the job of ``start_from``."""
-        return self.training.start_from is not None and secondary not in (self.training.joining or ())
 
     @property
     def sends_embedding(self) -> bool:

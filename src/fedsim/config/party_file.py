@@ -149,9 +149,6 @@ class Policy(ConfigSection):
     """Smallest accepted noise on the features of secondaries, in standard deviations of each column."""
     sealed_labels: bool = False
     """Require sealed labels (`protection.gradients = "none"`)."""
-    explanations: bool = True
-    """Secondary only: accept jobs whose explanations of single predictions show its records. `false` requires
-    `explanations = false` for this secondary in the job, by which the primary promises to leave them out."""
     audit: AuditRequirement | None = None
     """Privacy audit required before this party takes part. Default: none."""
     max_retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
@@ -315,7 +312,7 @@ class LabelSettings(ConfigSection):
 
 
 class LinkageSettings(ConfigSection):
-    """The key for encoding identifiers; a secondary that is aligned with another needs none."""
+    """The key for encoding identifiers."""
 
     key: ConfigSecret = setting(example="linkage.key")
     """The linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
@@ -400,7 +397,6 @@ _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
     for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses", "max_repeated_epochs")
 }
-_NO_SECONDARY = "only a secondary can have its records left out of explanations; remove it"
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
@@ -411,7 +407,6 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
-        ("policy", "explanations"): _NO_SECONDARY,
         **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
@@ -419,7 +414,6 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("engine",): _NO_SEARCH,
         ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
-        ("policy", "explanations"): _NO_SECONDARY,
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
@@ -435,7 +429,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
 _REQUIRED: dict[Role, tuple[str, ...]] = {
     Role.COORDINATOR: (),
     Role.PRIMARY: ("data", "label", "linkage"),
-    Role.SECONDARY: ("data",),  # and "linkage", unless it is aligned with another secondary of the job
+    Role.SECONDARY: ("data", "linkage"),
 }
 
 
@@ -692,8 +686,8 @@ def label_among_features(primary: PartyFile, secondary: PartyFile, features: Ite
 def _linked_secondaries(job: Job, party_file: PartyFile) -> list[str]:
     """Return the secondaries for whose linkage this party encodes identifiers."""
     if party_file.role is Role.SECONDARY:
-        return [name for name in job.lists if name == party_file.name]
-    return list(job.lists) if party_file.role is Role.PRIMARY else []
+        return [name for name in job.secondaries if name == party_file.name]
+    return list(job.secondaries) if party_file.role is Role.PRIMARY else []
 
 
 def _feature_columns(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
-from fedsim.config.stored_audit import audit_shortfall, is_aligned
+from fedsim.config.stored_audit import audit_shortfall
 from fedsim.protocol.messages import Role
 
 
@@ -74,9 +74,9 @@ def _check_noise(terms: SecondaryTerms, policy: Policy, where: str) -> Violation
 def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
     policy, most = party_file.policy, party_file.policy.max_epsilon_per_km
     secondary = party_file.role is Role.SECONDARY
-    for name, terms in (job.secondaries if secondary else job.lists).items():
+    for name, terms in job.secondaries.items():
         if secondary and name != party_file.name:
-            continue  # a secondary is concerned by its own linkage only, or by that of the one it is aligned with
+            continue  # a secondary is concerned by its own linkage only
         where = "" if secondary else f" for secondary '{name}'"
         yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
@@ -93,8 +93,6 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
             message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"
             yield "max_epsilon_per_km", message
-        if not policy.explanations and terms.explanations:
-            yield "explanations", "requires explanations = false, but explanations of the job show its records"
 
 
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:
@@ -136,9 +134,7 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     missing, audit = audit_shortfall(job, party_file), party_file.policy.audit
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"
-        linked = "remove audit from its policy, or agree on a job in which it is linked"
-        way_out = linked if is_aligned(job, party_file) else "its owner must run `fedsim audit`"
-        yield "audit", f"{required}, but {missing.message}; {way_out}"
+        yield "audit", f"{required}, but {missing.message}; its owner must run `fedsim audit`"
 
 
 def _join(names: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Settings of earlier versions that did not protect; docs/adr/0019 has the attacks.
+"""Settings of earlier versions that did not protect (docs/adr/0019 has the attacks), or that nobody needed.
 
 A file that names one is refused, with the reason and what to use instead. What earlier versions wrote for a setting
 that was not used still counts for the hash of a job, so that approvals, run folders and models remain valid.
@@ -14,6 +14,7 @@ _GRADIENTS = "noise on gradients averages out over the steps"
 _EXCHANGE = "exchanged rows stay whole, so that one known value singles a record out"
 _AVERAGES = "groups of two sizes together show single records"
 _ROWS = "equal rows have equal activations, whose noise could be subtracted"
+_PROMISE = "the primary can compute explanations anyway, so this was a promise that nobody could check"
 _DUMMIES = "random links stand out by their distance"
 
 # By place in the file; * stands for the name of a secondary.
@@ -25,6 +26,11 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "protection.features.average_of": f"{_AVERAGES}; use features = {{ noise = N }}",
     "secondaries.*.hide_rows": f"{_ROWS}; remove it, and blur places",
     "secondaries.*.dummies": f"{_DUMMIES}; remove it, and blur places",
+    "secondaries.*.aligned_with": "parties that share a key can join their tables; remove it, or link the secondary",
+    "secondaries.*.explanations": f"{_PROMISE}; remove it",
+    "training.start_from": "remove it; train the job from new weights",
+    "training.joining": "remove it; train the job from new weights",
+    "policy.explanations": f"{_PROMISE}; remove it",
     "policy.blind_coordinator": f"{_BLIND}; remove it, and require max_epsilon_per_km or min_sigma",
     "policy.activations": f"{_ACTIVATIONS}; remove it, and require min_feature_noise or sealed_labels",
     "policy.gradients": f"{_GRADIENTS}; remove it, and require sealed_labels",
@@ -73,7 +79,7 @@ def _map_sections(
         found["protection"] = change(found["protection"], _UNUSED_PROTECTION)
     if isinstance(secondaries, Mapping):
         found["secondaries"] = {
-            name: change(terms, _UNUSED_TERMS) if isinstance(terms, Mapping) and "aligned_with" not in terms else terms
+            name: change(terms, _UNUSED_TERMS) if isinstance(terms, Mapping) else terms
             for name, terms in secondaries.items()
         }
     return found

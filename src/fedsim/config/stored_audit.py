@@ -82,19 +82,6 @@ def audit_command(job: Job, party_file: PartyFile) -> str:
     return shlex.join(["fedsim", "audit", str(job_path), *map(str, files)])
 
 
-def is_aligned(job: Job, party_file: PartyFile) -> bool:
-    """Whether a party is a secondary that is aligned with another, so that it has no linkage to audit."""
-    secondary = party_file.role is Role.SECONDARY and party_file.name in job.secondaries
-    return secondary and party_file.name not in job.lists
-
-
-def audit_advice(job: Job, party_file: PartyFile) -> str:
-    """Say how to audit a job for a party, or that nothing can."""
-    if is_aligned(job, party_file):
-        return "an audit cannot attack a secondary that is aligned with another"
-    return f"run {audit_command(job, party_file)}"
-
-
 def read_stored_audit(job: Job, party_file: PartyFile) -> dict[str, Any] | None:
     """Return the audit report of exactly this job on this party's own table, as JSON; None if there is none."""
     report = _read_audit(audit_path(job, party_file))
@@ -116,8 +103,6 @@ def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
     required = party_file.policy.audit
     if required is None:
         return None
-    if is_aligned(job, party_file):
-        return AuditShortfall("aligned", "an audit cannot attack a secondary that is aligned with another")
     report = read_stored_audit(job, party_file)
     if report is None:
         return AuditShortfall("missing", "has no audit report")

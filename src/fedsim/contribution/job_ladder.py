@@ -96,16 +96,6 @@ def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers
 # those of the job, and records are linked as the coordinator would link them.
 
 
-def refuse_aligned(job: Job) -> None:
-    """Raise ``SettingError`` for a job with secondaries that are aligned with others, which no rung trains."""
-    aligned = next((name for name in job.secondaries if name not in job.lists), None)
-    if aligned is not None:
-        message = (
-            f"'{aligned}' of job '{job.name}' is aligned with another secondary, which cannot be compared or tuned"
-        )
-        raise SettingError(f"{message}; use a job without it", code="aligned-not-compared", secondary=aligned)
-
-
 @dataclass(frozen=True, eq=False)
 class PreparedSecondary:
     """Both sides as filters, the secondary's features with the job's noise, exact matches of the primary's records or
@@ -138,7 +128,6 @@ class JobCases:
         cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "", *, as_in_job: bool = False
     ) -> JobCases:
         """Read the tables of all parties but the coordinator."""
-        refuse_aligned(job)
         tables = {file.party: PartyData.read(job, file) for file in files if file.role is not Role.COORDINATOR}
         missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
         if missing:
@@ -250,7 +239,6 @@ def train_remote_ladder(
     report: Callable[[str], None],
 ) -> Ladder:
     """Train the ladder of a trained job with the secondaries at their own sites."""
-    refuse_aligned(context.job)
     context.connection.serves_predictions = True
     torch.set_num_threads(context.job.training.threads)
     table = PartyData.read(context.job, context.party_file, approved=True)
@@ -329,7 +317,7 @@ class RemoteTrainer:
         while True:
             try:
                 remote = remote_secondary(self.context, self.peers[name].session())
-                found = fetch_embedded([remote], links)
+                found = fetch_embedded(remote, links)
             except PeerRestarted as restarted:
                 log.warning("%s; its embedding is requested again", restarted)
             else:

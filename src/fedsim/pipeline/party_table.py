@@ -186,8 +186,8 @@ class PartyData:
     @cached_property
     def groups(self) -> Integers:
         """A number per record, the same where no secondary's linkage can tell them apart."""
-        written = [self.identifiers(name) for name in self.job.lists]
-        normalised = [self.normalised_identifiers(name) for name in self.job.lists]
+        written = [self.identifiers(name) for name in self.job.secondaries]
+        normalised = [self.normalised_identifiers(name) for name in self.job.secondaries]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
     def encode(self, secondary: str, secrets: NoiseSecrets, fit: Mapping[str, Any] | None = None) -> EncodedTable:

@@ -23,7 +23,6 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, stored_audit, toml_file
-from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
 from fedsim.linkage.engines import load_engine
@@ -37,8 +36,6 @@ from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tl
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.registry import SERVICES
 from fedsim.runs.approval import require_approval
-from fedsim.runs.earlier_run import find_earlier_run, require_suitable_start
-from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.storage.key_source import SecretSource
 from fedsim.version import VERSION
@@ -363,7 +360,7 @@ def check_policy(case: table.PartyInJob) -> Iterator[CheckFinding]:
     violations = policy.policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
     for violation in violations:
         change = f"agree on another job, or change [policy] in {case.own.path}"
-        audit = violation.rule == "audit" and not stored_audit.is_aligned(case.job, case.own)
+        audit = violation.rule == "audit"
         fix = stored_audit.audit_command(case.job, case.own) if audit else change
         yield failure("policy", violation.message, fix, code=violation.rule)
     columns = party_file.columns_outside_policy(case.job, case.own)
@@ -379,22 +376,6 @@ def check_approval(case: table.PartyInJob) -> Iterator[CheckFinding]:
     """Check that the owner approved exactly this job and these columns."""
     header = case.table.header if case.table and case.columns else None
     yield info("approval", require_approval(case.job, case.own, header))
-
-
-def check_start(case: table.PartyInJob) -> Iterator[CheckFinding]:
-    """Check that the run of ``training.start_from`` is in the party's folder, and that the job can start from it."""
-    start, own = case.job.training.start_from, case.own
-    if start is None or own.role is Role.COORDINATOR:
-        return
-    if own.role is Role.PRIMARY:
-        earlier = read_run_record(find_earlier_run(own, start))
-        now = None
-        if case.table is not None and case.columns is not None:
-            now = frame_digest(case.table.frame), case.columns.features or ()
-        require_suitable_start(case.job, earlier, now)
-    elif case.job.starts_from_earlier(own.name):
-        find_earlier_run(own, start)
-    yield ok("start", f"job {start[:12]}")
 
 
 # The linkage key
@@ -415,7 +396,7 @@ def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
         key = Key.read(own.linkage.key)
     except FedSimError:
         return {}
-    linked = [name for name in job.lists if name == own.name or own.role is Role.PRIMARY]
+    linked = [name for name in job.secondaries if name == own.name or own.role is Role.PRIMARY]
     return {name: job.secondaries[name].encoding.fingerprint(key)[:FINGERPRINT_DIGITS] for name in linked}
 
 
@@ -578,7 +559,6 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
     ("linkage key", check_linkage_key),
     ("policy", check_policy),
     ("approval", check_approval),
-    ("start", check_start),
     ("disk", check_disk),
     ("running", check_not_running),
     ("port", check_port),
@@ -649,27 +629,12 @@ def check_job(
     members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
     if job and len(members) > 1:
         checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
-        together = [*run_checks(checks, (job, members)), *check_aligned(job, n_records)]
+        together = list(run_checks(checks, (job, members)))
         together += _check_label_elsewhere(members, columns)
         together += _check_tables_swapped(parties)
         sections.append(CheckSection("together", tuple(together)))
     # The size of a table that should be here but cannot be read is not worth guessing.
     return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
-
-
-def check_aligned(job: Job, n_records: dict[str, int]) -> Iterator[CheckFinding]:
-    """Check that aligned secondaries have as many records as the one that is linked, where both tables are here."""
-    for name, terms in job.secondaries.items():
-        leader = terms.aligned_with
-        if leader is None or not {name, leader} <= n_records.keys():
-            continue
-        if n_records[name] != n_records[leader]:
-            own, other = n_records[name], n_records[leader]
-            result = f"{name} has {own:,} records, but {leader}, with which it is aligned, has {other:,}"
-            fix = "give both tables the same records in the same order"
-            yield failure("aligned", result, fix, code="aligned-sizes")
-        else:
-            yield info("aligned", f"{name} and {leader} have the same number of records; nothing checks their order")
 
 
 def _check_tables_swapped(parties: Sequence[_PartyInput]) -> Iterator[CheckFinding]:

@@ -105,7 +105,6 @@ class LinkListSizes:
     asked: int
     columns: int = DEFAULT_COLUMNS
     similarities: int = 1  # of a pair
-    aligned: bool = False  # with another secondary, whose links it uses
 
     @property
     def filter_bytes(self) -> int:
@@ -211,7 +210,6 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
             similarities=max(1, len(terms.field_bytes)),
-            aligned=terms.aligned_with is not None,
         )
         for name, terms in job.secondaries.items()
     )
@@ -244,7 +242,7 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         The network connection between the parties.
     """
     linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
-    filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists if not each.aligned)
+    filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists)
     # Lists are linked one after the other, so that only the largest one is in memory.
     pairs = max(partners.records * partners.k for partners in work.lists)
     memory = FILTER_COPIES * filters + PAIR_BYTES * pairs
@@ -280,8 +278,6 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
     """
-    if partners.aligned:  # the row order alone
-        return ROW_BYTES * partners.candidates + 2 * FRAME_BYTES
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
@@ -294,8 +290,6 @@ def linkage_seconds(partners: LinkListSizes) -> float:
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
-    if partners.aligned:
-        return 0.0
     words = partners.records * partners.candidates * -(-partners.n_bits // 64)
     return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
 
@@ -416,8 +410,8 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
     """Return the disk space that each party needs, by name."""
     need = dict.fromkeys((party.name for party in job.parties), 0)
     for partners in work.lists:
-        links = 0 if partners.aligned else 8 * partners.records * partners.k
-        filters = 0 if partners.aligned else partners.filter_bytes
+        links = 8 * partners.records * partners.k
+        filters = partners.filter_bytes
         candidates = partners.candidates * (filters + ROW_BYTES)
         need[job.coordinator.name] += links + candidates
         need[job.primary.name] += links + partners.records * filters

@@ -183,7 +183,7 @@ def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
 
 
 def _own_identifiers(own: PartyFile, job: Job) -> list[str]:
-    linked = [name for name in job.lists if name == own.name or own.role is Role.PRIMARY]
+    linked = [name for name in job.secondaries if name == own.name or own.role is Role.PRIMARY]
     return [column for name in linked for column in identifier_columns(job, own, name).values()]
 
 
@@ -307,7 +307,7 @@ def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
     """Read every field and salt of this party whose column is there."""
     columns = []
     frame = case.table.frame if case.table else pl.DataFrame()
-    for name, terms in case.job.lists.items():
+    for name, terms in case.job.secondaries.items():
         if case.own.role is not Role.PRIMARY and name != case.own.name:
             continue
         own = identifier_columns(case.job, case.own, name)

@@ -102,17 +102,11 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
             sent = f"{embedded}, stored for {days} days or until its owner asks for deletion"
         else:
             sent = "activations of requested rows, every step" + (f"; {embedded}" if job.sends_embedding else "")
-        order = "secret order of its linked rows"
-        if terms.aligned_with is None:
-            encoded = f"{', '.join(terms.encoding.columns)}, encoded with a key, {terms.encoding.n_bits:,} bits"
-            links = (
-                f"{terms.k} pseudonymous partners per record, with similarities ({disclosure.describe_noise(terms)})"
-            )
-            flows += [(primary, coordinator, encoded), (secondary, coordinator, encoded)]
-            flows.append((coordinator, primary, links))
-        else:  # it is not linked itself
-            order = f"secret order of the linked rows of {terms.aligned_with}, which are also its own"
-        flows.append((coordinator, secondary, order))
+        encoded = f"{', '.join(terms.encoding.columns)}, encoded with a key, {terms.encoding.n_bits:,} bits"
+        noise = disclosure.describe_noise(terms)
+        links = f"{terms.k} pseudonymous partners per record, with similarities ({noise})"
+        flows += [(primary, coordinator, encoded), (secondary, coordinator, encoded), (coordinator, primary, links)]
+        flows.append((coordinator, secondary, "secret order of its linked rows"))
         flows.append((primary, secondary, "row numbers" if sealed else "row numbers and gradients, every step"))
         flows.append((secondary, primary, sent))
     return flows
@@ -158,8 +152,8 @@ def open_questions(job: Job, parties: Sequence[PartyEvidence]) -> Iterator[str]:
         if party.approval is None and job.hash not in party.file.policy.approve:
             yield f"{party.file.party}: has its owner approved this job? No approval is stored."
         if party.file.data is not None and party.audit is None:
-            advice = stored_audit.audit_advice(job, party.file)
-            yield f"{party.file.party}: what can be inferred? No audit is stored; {advice}."
+            command = stored_audit.audit_command(job, party.file)
+            yield f"{party.file.party}: what can be inferred? No audit is stored; run {command}."
     skipped = [attack for party in parties if party.audit for attack in party.audit.get("not_attacked", [])]
     for text in dict.fromkeys(f"{attack['adversary']}: {attack['what']} ({attack['why']})" for attack in skipped):
         yield f"Not attacked, so not measured. {text}"

@@ -187,7 +187,6 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
         table.append((group, text, *("" if fact is None else format_number(fact) for fact in known)))
     changed = "without" if found.away else "with average records of"
     left = [f"{changed} {secondary}: {format_rounded(v)}" for secondary, v in found.without.items()]
-    left += [f"withheld: {secondary}" for secondary in found.withheld]
     if found.lower is None or found.upper is None:  # a class
         axis, interval, baseline = f"probability of {found.prediction}", None, None
         caption = f"Predicted {found.prediction} ({format_percent(found.value)})"

@@ -208,7 +208,7 @@ def read_primary_table(run: FinishedRun, own: PartyFile) -> pl.DataFrame:
 def example_identifiers(run: FinishedRun, own: PartyFile) -> Mapping[int, str]:
     """Return the identifiers of the example records by row, for a report that only the owner reads."""
     frame = read_primary_table(run, own)
-    agreed = (party_file.identifier_columns(run.job, own, name) for name in run.job.lists)
+    agreed = (party_file.identifier_columns(run.job, own, name) for name in run.job.secondaries)
     columns = dict.fromkeys(column for names in agreed for column in names.values())
     rows = dict.fromkeys(example.row for example in run.record.explained)
     return {row: ", ".join(f"{column} {frame[column][row]}" for column in columns) for row in rows}

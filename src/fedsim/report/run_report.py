@@ -88,10 +88,7 @@ def _contribution(run: FinishedRun) -> str:
 def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> str:
     """Return a self-contained HTML page."""
     record, (part, metrics) = run.record, run.record.judged
-    partners = ", ".join(
-        f"{' and '.join(run.job.holders(name))} ({terms.k} partner records each)"
-        for name, terms in run.job.lists.items()
-    )
+    partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
     lead = f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} "
     lead += f"with {partners}, linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
     n_records = record.table.test if part == "test" else record.table.validation
@@ -294,8 +291,6 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
     note = "How much higher the prediction is than with the column's median, or its most frequent category, instead."
     own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
     notes = [EXAMPLES_NOTE]
-    if withheld := ", ".join(examples[0].explanation.withheld):
-        notes.append(f"{withheld}: left out, because the job sets explanations = false for it.")
     return PageSection("examples", title, tuple(notes), tuple(drawn), own)
 
 
@@ -305,7 +300,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
     A report is passed on, so the places are blurred as the job blurs them for other parties.
     """
     frame, figures = read_primary_table(run, own), []
-    for name, terms in run.job.lists.items():
+    for name, terms in run.job.secondaries.items():
         columns = party_file.identifier_columns(run.job, own, name)
         axes = coordinate_columns(list(columns))
         if axes:
@@ -503,7 +498,7 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
 
     Where an audit shows that something can be inferred from it, the same cell says so.
     """
-    noise = {name: disclosure.describe_noise(terms) for name, terms in job.lists.items()}
+    noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
 

@@ -1,6 +1,6 @@
 """What a party stores about its runs: approvals, audit log, progress, ledger and the record of a finished run.
 
-The record (:mod:`fedsim.runs.record`) and :mod:`fedsim.runs.earlier_run` load polars; nothing else here does.
+The record (:mod:`fedsim.runs.record`) loads polars; nothing else here does.
 """
 
 from fedsim.runs.approval import Approval, ApprovalError, approve, find_approval, require_approval

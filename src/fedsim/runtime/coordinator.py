@@ -28,9 +28,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     stay
         Whether to stay for predictions afterwards.
     """
-    secondaries = context.job.secondaries
-    lists = {name: terms.linkage for name, terms in context.job.lists.items()}
-    aligned = {name: terms.aligned_with for name, terms in secondaries.items() if terms.aligned_with is not None}
+    lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / SECRET_FILE), context.party_file.policy
     limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
     role = Coordinator(
@@ -38,7 +36,6 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
         secret,
         context.folder / "lists",
         limits=limits,
-        aligned=aligned,
         progress=context.progress.link,
         engine=load_engine(context.party_file.engine),
     )

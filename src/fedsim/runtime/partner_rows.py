@@ -7,8 +7,8 @@ rows are requested follows from the links alone. Letters: n records, K partners,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -111,12 +111,8 @@ def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted, remote.folder)
 
 
-def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Links) -> EmbeddedPartners:
-    """Request the embedding of all partners in a list from its holders, which send activations too.
-
-    The rows of aligned holders are put side by side.
-    """
-    remote = remotes[0]
+def fetch_embedded(remote: RemoteSecondary, neighbours: Links) -> EmbeddedPartners:
+    """Request the embedding of all partners in a list from a secondary that sends activations too."""
     wanted = np.flatnonzero(count_links(neighbours.partner, remote.n_records)).astype(np.int32)
     place = np.zeros(remote.n_records, np.int32)
     place[wanted] = np.arange(len(wanted), dtype=np.int32)
@@ -124,9 +120,7 @@ def fetch_embedded(remotes: Sequence[RemoteSecondary], neighbours: Links) -> Emb
     for first in range(0, len(partner), ROWS_PER_REQUEST):
         here = slice(first, first + ROWS_PER_REQUEST)
         partner[here] = place[neighbours.partner[here]]
-    rows = [_in_parts(holder.embed, wanted, holder.folder) for holder in remotes]
-    beside = rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
-    return EmbeddedPartners(beside, Links(partner, neighbours.similarity))
+    return EmbeddedPartners(_in_parts(remote.embed, wanted, remote.folder), Links(partner, neighbours.similarity))
 
 
 def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folder: Path | None) -> Floats32:
@@ -184,27 +178,28 @@ def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Part
 
 @dataclass(eq=False)
 class RemoteRows:
-    """Partners in one list whose rows stay with their holders, the secondary and those aligned with it."""
+    """Partners in one list whose rows stay with the secondary."""
 
     context: PartyContext
-    peers: Sequence[ReconnectingPeer]
+    peer: ReconnectingPeer
     links: Links
-    _holders: tuple[RemoteSecondary, ...] = ()
+    _holder: RemoteSecondary | None = None
 
     def open(self, training_context: TrainingContext) -> NeighbourList:
-        """Return the list with holders over the present sessions."""
-        device = training_context.device
-        self._holders = tuple(remote_secondary(self.context, peer.session(), device=device) for peer in self.peers)
-        return NeighbourList(self.links, self._holders)
+        """Return the list with the secondary over its present session."""
+        self._holder = remote_secondary(self.context, self.peer.session(), device=training_context.device)
+        return NeighbourList(self.links, (self._holder,))
 
     def embedded(self) -> EmbeddedPartners | None:
         """Request the embedding of all partners, if the job has one."""
-        return fetch_embedded(self._holders, self.links) if self.context.job.sends_embedding else None
+        if self._holder is None or not self.context.job.sends_embedding:
+            return None
+        return fetch_embedded(self._holder, self.links)
 
     def finish(self) -> None:
-        """Let the holders save their part."""
-        for holder in self._holders:
-            holder.finish()
+        """Let the secondary save its part."""
+        if self._holder is not None:
+            self._holder.finish()
 
 
 def partners_in_training(
@@ -212,10 +207,7 @@ def partners_in_training(
 ) -> list[PartnerFeatures]:
     """Return the partners in every list as the job's protection allows; rows to be stored are fetched now."""
     if not context.job.protection.sealed:
-        return [
-            RemoteRows(context, [peers[holder] for holder in context.job.holders(name)], found)
-            for name, found in links.items()
-        ]
+        return [RemoteRows(context, peers[name], found) for name, found in links.items()]
     partners: list[PartnerFeatures] = [
         fetch_stored_rows(context, peers[name], Party(Role.SECONDARY, name), found) for name, found in links.items()
     ]
@@ -228,30 +220,30 @@ def partners_in_training(
 
 @dataclass(eq=False)
 class RemotePartners:
-    """Rows that stay with their holders, each of whom answers every request.
+    """Rows that stay with the secondary, which answers every request.
 
     ``wait`` returns which of the named secondaries stay away, if the model can do without.
     """
 
     context: PartyContext
-    peers: Mapping[str, ReconnectingPeer]
+    name: str
+    peer: ReconnectingPeer
     wait: Callable[[Iterable[str]], tuple[str, ...]]
     embeds: bool  # whether trees see the partners
-    _holders: dict[str, RemoteSecondary] = field(default_factory=dict)
+    _holder: RemoteSecondary | None = None
 
     def absent(self) -> tuple[str, ...]:
-        absent = self.wait(self.peers)
-        for name, peer in self.peers.items() if not absent else ():
-            session = peer.session()
-            if name not in self._holders or self._holders[name].session is not session:
-                self._holders[name] = remote_secondary(self.context, session, predicting=True)
+        absent = self.wait([self.name])
+        session = None if absent else self.peer.session()
+        if session is not None and (self._holder is None or self._holder.session is not session):
+            self._holder = remote_secondary(self.context, session, predicting=True)
         return absent
 
-    def inputs(self, links: Links) -> PartnerInputs:
-        holders = tuple(self._holders[name] for name in self.peers)
-        for holder in holders:
-            holder.use_permit(links.permit)
-        return PartnerInputs(links, holders, fetch_embedded(holders, links) if self.embeds else None)
+    def inputs(self, links: Links) -> PartnerInputs | None:
+        if self._holder is None:
+            return None
+        self._holder.use_permit(links.permit)
+        return PartnerInputs(links, (self._holder,), fetch_embedded(self._holder, links) if self.embeds else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +288,7 @@ def new_partners(
     """Return the partners of new records in one list as the job's protection allows; see :class:`RemotePartners`."""
     if context.job.protection.sealed:
         return StoredPartners(context, name, peers[name], wait, config)
-    holders = {holder: peers[holder] for holder in context.job.holders(name)}
-    return RemotePartners(context, holders, wait, embeds=trees is not None and bool(trees.pools))
+    return RemotePartners(context, name, peers[name], wait, embeds=trees is not None and bool(trees.pools))
 
 
 def partner_model(name: str) -> str:

@@ -130,12 +130,12 @@ class Predictor:
             self._trees, self._texts = StackedTrees.from_state(tensors, facts), facts.get("texts", [])
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
-        self._linkers = {name: CoordinatorLinker(store, name, self._coordinator) for name in context.job.lists}
+        self._linkers = {name: CoordinatorLinker(store, name, self._coordinator) for name in context.job.secondaries}
         self._peers = {party.name: ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries}
         config = training_config(context.job).secondary
         self._partners = {
             name: new_partners(context, name, self._peers, self._wait_for, config, trees=self._trees)
-            for name in context.job.lists
+            for name in context.job.secondaries
         }
         self._absent: dict[str, Any] = {}
         self._model: tuple[Sequence[Secondary], Model] | None = None
@@ -248,9 +248,7 @@ class Predictor:
                 found = self._trained.predict(
                     self._trained.fitted(model, self._trees), records, method, explained=explained
                 )
-                job = self.context.job
-                hidden = {*missing, *(name for name in job.lists if set(job.holders(name)) & set(job.withheld))}
-                matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in hidden)
+                matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in missing)
                 for name, links in zip(encoded, lists, strict=True):
                     if self._drift and name not in missing:
                         best = mean_similarity(links.similarity[:, :1].astype(np.float32))[:, 0]
@@ -312,22 +310,18 @@ class Predictor:
         links = Links(
             np.zeros((n_records, terms.k), int), np.zeros((n_records, terms.k, max(1, len(terms.field_bytes))))
         )
-        for holder in job.holders(name):
-            if holder not in self._absent:
-                network: Any = training_config(job).secondary.local
-                self._absent[holder] = AbsentSecondary(holder, network.cut, terms.k)
-        return PartnerInputs(links, tuple(self._absent[holder] for holder in job.holders(name)))
+        if name not in self._absent:
+            network: Any = training_config(job).secondary.local
+            self._absent[name] = AbsentSecondary(name, network.cut, terms.k)
+        return PartnerInputs(links, (self._absent[name],))
 
     def _model_over(self, holders: Sequence[Secondary]) -> Model:
         """Return the model over these holders of all lists; it is rebuilt only if one of them is new."""
         if self._model is None or not all(map(is_, holders, self._model[0])):
-            job, rest = self.context.job, iter(holders)
+            job = self.context.job
             neighbours = [
-                NeighbourList(
-                    Links.without_records(terms.k, max(1, len(terms.field_bytes))),
-                    tuple(next(rest) for _ in job.holders(name)),
-                )
-                for name, terms in job.lists.items()
+                NeighbourList(Links.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,))
+                for terms, holder in zip(job.secondaries.values(), holders, strict=True)
             ]
             self._model = holders, self._trained.model(job, self.context.party_file.name, neighbours)
         return self._model[1]

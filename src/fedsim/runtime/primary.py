@@ -15,20 +15,18 @@ from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import mean_trigrams, name_trigrams, text_columns
 from fedsim.data.splits import single_record_error
-from fedsim.data.table_reader import frame_digest
 from fedsim.pipeline.fit import FitPlan, Fitted, fit
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Phase, Role
 from fedsim.protocol.roles.primary import send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
-from fedsim.runs import earlier_run, record
 from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime.coordinator_linker import CoordinatorLinker
 from fedsim.runtime.partner_rows import partner_model, partners_in_training
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.run_store import RunStore, load_earlier_model
+from fedsim.runtime.run_store import RunStore
 from fedsim.runtime.training_record import (
     CompletedTraining,
     PreparedPrimary,
@@ -43,7 +41,6 @@ from fedsim.runtime.training_record import (
     typical_inputs,
 )
 from fedsim.splitnn import Features, party_model
-from fedsim.splitnn.methods import EarlierWeights
 from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS
 from fedsim.training.config import build_config
@@ -99,11 +96,10 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
 
     table = PartyData.read(context.job, context.party_file, approved=True)
     prepared = prepare_primary(table, context)
-    data = _with_earlier_weights(prepared.data, table)
 
     links = {
         name: CoordinatorLinker(store, name, coordinator).link(table, prepared.split.train)
-        for name in context.job.lists
+        for name in context.job.secondaries
     }
     record_links(links, context.progress)
     recorded.save(inputs)
@@ -111,7 +107,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     names = tree_names(table, store.folder) if METHODS.detail(context.job.training.method, "trees") else None
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     partners = partners_in_training(context, peers, links)
-    fitted = fit(data, partners, _fit_plan(context, prepared, names, hooks))
+    fitted = fit(prepared.data, partners, _fit_plan(context, prepared, names, hooks))
 
     _save(
         store, CompletedTraining(table, prepared, links, fitted, _save_trees(store, prepared, fitted, names)), context
@@ -149,18 +145,6 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
     typical = Features.of(preparation.typical_record(table.typed_features, split.train))
     return PreparedPrimary(data, preparation, classes, split, typical)
-
-
-def _with_earlier_weights(data: training.PrimaryData, table: PartyData) -> training.PrimaryData:
-    """Return the data with the weights of the job of ``start_from``, if all that they depend on is unchanged."""
-    start = table.job.training.start_from
-    if start is None:
-        return data
-    folder, weights, _ = load_earlier_model(table.own, start)
-    here = frame_digest(table.frame), table.features.columns
-    earlier_run.require_suitable_start(table.job, record.read_run_record(folder), here)
-    known = tuple(table.job.starts_from_earlier(name) for name in table.job.secondaries)
-    return replace(data, earlier=EarlierWeights(weights, known))
 
 
 def training_config(

@@ -13,7 +13,6 @@ import numpy as np
 from torch import Tensor
 
 from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.encoding import FittedEncoding
@@ -21,8 +20,7 @@ from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.pipeline.party_table import NoiseSecrets, PartyData
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.registry import PRESETS
-from fedsim.runs.earlier_run import find_earlier_run
-from fedsim.runs.run_folder import ENCODED_FOLDER, TRAINED_MODEL
+from fedsim.runs.run_folder import ENCODED_FOLDER
 from fedsim.runtime.party_context import PartyContext
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
@@ -149,12 +147,6 @@ class RunStore:
 
     def _checkpoints(self, name: str) -> party_model.CheckpointStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
-
-
-def load_earlier_model(party_file: PartyFile, job_hash: str) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Return the run folder of a finished job of this party by its hash, and the weights and facts of its model."""
-    folder = find_earlier_run(party_file, job_hash)
-    return folder, *party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash}).load(0)
 
 
 def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,6 @@ from safetensors import SafetensorError
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.data.features import FeaturePreprocessor
-from fedsim.data.table_reader import frame_digest
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
@@ -26,7 +24,6 @@ from fedsim.protocol.roles.secondary import (
     RequestLimits,
     RowMapping,
     SecondaryResponder,
-    fetch_aligned_mapping,
     fetch_row_mapping,
 )
 from fedsim.protocol.session import PeerRestarted, abort_session, close_sessions
@@ -35,7 +32,7 @@ from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.inputs import run_inputs
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.run_store import RunStore, load_earlier_model
+from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.types import Floats32, Integers32, Words, training_length
@@ -44,7 +41,7 @@ log = logging.getLogger("fedsim.parties")
 
 ENDED_FILE = "ended"
 GRACE_SECONDS = 120.0  # how long to wait for a disconnected primary once our part is saved
-FINAL_INFERENCES = 8  # beside the epochs: earlier weights, validation, test, and what explains and calibrates the model
+FINAL_INFERENCES = 8  # beside the epochs: validation, test, and what explains and calibrates the model
 RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0  # before the next session with a primary that failed; doubles
 
 
@@ -72,7 +69,6 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
     spent = budget.charge_job(context.job.hash, epochs)  # before anything is linked
     _record_spending(context, spent)
-    earlier = _earlier_model(context, spent)
     order, digest = _load_or_fetch_order(context, table, store, coordinator)
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
@@ -80,8 +76,6 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         recorded.save(inputs)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
-    elif earlier is not None:
-        preparation = FeaturePreprocessor.from_json(earlier[1]["preparation"])
     else:
         preparation = table.fit_features()
     features = layers.Features.of(preparation.apply(table.typed_features, context.folder))
@@ -89,8 +83,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
-    weights = None if earlier is None else earlier[0]
-    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, digest, weights)
+    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, digest)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -138,31 +131,23 @@ def _load_or_fetch_order(
 ) -> tuple[RowMapping, str]:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before.
 
-    The digest beside it tells whether rows are still the same: of the encoded identifiers or, where there are none
-    because the secondary is aligned with another, of all features.
+    The digest of the encoded identifiers beside it tells whether rows are still the same.
     """
     path, name, saved = context.folder / "order.safetensors", context.party_file.name, None
-    encoded = store.encoded(table, name) if table.columns.linking else None
-    digest = frame_digest(table.features) if encoded is None else transport.offer_digest(encoded)
+    encoded = store.encoded(table, name)
+    digest = transport.offer_digest(encoded)
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
         saved = RowMapping(arrays["rows"], arrays["key"], int(arrays["n_trained"][0]))
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
-            what = "table" if encoded is None else "identifiers"
-            changed = f"the {what} of {context.party_file.party} changed since the model was trained"
+            changed = f"the identifiers of {context.party_file.party} changed since the model was trained"
             hint = "so rows would be mixed up; restore the table of the training, or train a new job"
             raise InputError(f"{changed}, {hint}", code="identifiers-changed")
         return saved, digest  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
     terms = context.job.secondaries[name]
-    order: RowMapping | None
-    if encoded is None:
-        asked = str(terms.aligned_with), len(table), have, terms.linkage
-        order = coordinator.ask(lambda session: fetch_aligned_mapping(session, *asked))
-    else:
-        offered = encoded, digest, have, terms.linkage
-        order = coordinator.ask(lambda session: fetch_row_mapping(session, *offered))
+    order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have, terms.linkage))
     if order is None:
         if saved is not None:
             return saved, digest
@@ -224,7 +209,6 @@ class _SecondaryWorker:
     budget: PrimaryBudget
     shown: _ShownRecords
     digest: str  # of what tells its rows apart
-    earlier: party_model.Weights | None = None  # with which training starts
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
@@ -281,9 +265,8 @@ class _SecondaryWorker:
         if (folder / ENDED_FILE).is_file():
             message = f"{party_file.party} has completed the training of this job; add --again at every party"
             raise PolicyError(message, code="already-trained")
-        facts = {"steps": begin.total_steps, "start": self.context.job.training.start_from}
-        connection.record_peer_event("training", primary, facts)
-        party = secondary_model.start_secondary(
+        connection.record_peer_event("training", primary, {"steps": begin.total_steps})
+        return secondary_model.start_secondary(
             party_file.name,
             self.features,
             config,
@@ -291,9 +274,6 @@ class _SecondaryWorker:
             folder=folder / "checkpoints",
             device=self._device,
         )
-        if self.earlier is not None:
-            party.model.fill(self.earlier)
-        return party
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         facts = {"preparation": self.preparation.to_json(), "identifiers": self.digest}
@@ -317,18 +297,6 @@ class _SecondaryWorker:
         if self.stay and self.context.job.protection.sealed:  # it exits when training ends, whose time tells of labels
             coordinators = [one for one in self.context.sessions() if one.peer.role is Role.COORDINATOR]
             close_sessions(coordinators, Farewell())
-
-
-def _earlier_model(context: PartyContext, spent: Spending) -> tuple[party_model.Weights, dict[str, Any]] | None:
-    """Return the weights with which this party starts, and their facts; they were learnt with the same primary."""
-    start, name = context.job.training.start_from, context.party_file.name
-    if start is None or not context.job.starts_from_earlier(name):
-        return None
-    if start not in spent.jobs:
-        message = f"job {start[:12]} was not run with {context.peer(Role.PRIMARY)}, which must not see its results"
-        raise PolicyError(f"{message}; remove training.start_from", code="job-of-another-primary")
-    _, weights, facts = load_earlier_model(context.party_file, start)
-    return weights, facts
 
 
 def _record_spending(context: PartyContext, spent: Spending) -> None:

@@ -85,7 +85,7 @@ class CompletedTraining:
     @cached_property
     def typical(self) -> explain.TypicalInputs:
         """What predictions are compared with."""
-        return typical_inputs(self.prepared, self.fitted.explained, self.names, self.table.job.withheld)
+        return typical_inputs(self.prepared, self.fitted.explained, self.names)
 
     @property
     def trees(self) -> StackedTrees | None:
@@ -112,15 +112,14 @@ def typical_inputs(
     prepared: PreparedPrimary,
     records: explain.LinkedRecords | None = None,
     names: Mapping[str, Sequence[float]] | None = None,
-    withheld: Sequence[str] = (),
 ) -> explain.TypicalInputs:
     """Return what predictions are compared with.
 
     ``records`` have the partners of which the average is taken, ``names`` are mean counts of the trigrams that trees
-    see, ``withheld`` the secondaries whose records explanations must not show.
+    see.
     """
     sent = () if records is None else explain.average_sent(records)
-    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places, names or {}, tuple(withheld))
+    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places, names or {})
 
 
 def _explain_examples(ended: CompletedTraining) -> list[record.ExampleRecord]:
@@ -129,10 +128,7 @@ def _explain_examples(ended: CompletedTraining) -> list[record.ExampleRecord]:
     rows = explained_rows(prepared.split)
     if not records.lists or not len(rows):
         return []
-    best = np.zeros(len(rows))
-    for one in records.lists[::-1]:  # the first list counts, of those that may be shown
-        if not any(holder.name in ended.typical.withheld for holder in one.holders):
-            best = one.similarity.nanmean(dim=2).amax(dim=1).cpu().numpy()
+    best = records.lists[0].similarity.nanmean(dim=2).amax(dim=1).cpu().numpy()
     order = np.argsort(-best, kind="stable")
     places = order[np.unique(np.linspace(0, len(order) - 1, N_EXAMPLES).round().astype(np.int64))]
     combine, classes = None if trees is None else trees.combine, prepared.classes
@@ -217,8 +213,7 @@ def _predict(
 def absence_stretches(ended: CompletedTraining) -> list[tuple[list[str], float]]:
     """Return by which factor intervals are wider while each list of partners is missing, and while all are.
 
-    A list has the name of its secondary; it is missing too while one is away that is aligned with it. Without
-    calibration records there is no factor.
+    A list has the name of its secondary; without calibration records there is no factor.
     """
     model, records = ended.result.model, ended.fitted.calibrated
     if records is None:

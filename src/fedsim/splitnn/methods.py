@@ -9,18 +9,17 @@ R outputs per pair, M opinions per record, T outputs of the task, N members.
 """
 
 import copy
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import SettingError
 from fedsim.splitnn import gates, layers
 from fedsim.splitnn.gates import Batch, Branch, BranchShape, WeightedOutputs, gather_rows, keep_most_similar
 from fedsim.splitnn.match_gate import MatchGate
@@ -153,39 +152,6 @@ def member_networks(network: nn.Module) -> list[nn.Module]:
     return list(network.networks) if isinstance(network, Members) else [network]
 
 
-MERGE_INPUT = "merge.perceptron.first.weight"
-_LIST_NAME = re.compile(r"\b((?:lists|summaries|kernels)\.)(\d+)\.")
-
-
-@dataclass(frozen=True, eq=False)
-class EarlierWeights:
-    """Weights of a FedSim network with fewer lists, and flags for the new network's lists that it already had."""
-
-    weights: Mapping[str, Tensor]
-    known: tuple[bool, ...]
-
-    def fill(self, network: nn.Module) -> None:
-        """Copy the weights into a network; it then predicts like the earlier one, whatever the new lists contain."""
-        member, state = member_networks(network)[0], network.state_dict()
-        if not isinstance(member, FedSimNetwork):
-            raise SettingError("only FedSim networks can reuse earlier weights; train from scratch", code="no-gates")
-        places = [place for place, before in enumerate(self.known) if before]
-        columns = member.merge_columns(self.known).to(next(iter(state.values())).device)
-        renamed = [_LIST_NAME.sub(lambda at: f"{at[1]}{places[int(at[2])]}.", name) for name in self.weights]
-        found = dict(zip(renamed, self.weights.values(), strict=True))
-        for name in [name for name in found if name.endswith(MERGE_INPUT)]:
-            wide, narrow = torch.zeros_like(state[name]), found[name]
-            if narrow.shape[1] == int(columns.sum()):
-                wide[:, columns] = narrow.to(wide.device)
-                found[name] = wide
-        missing = [name for name in found if name not in state or state[name].shape != found[name].shape]
-        if missing:
-            message = f"{len(missing)} earlier weights do not fit this network"
-            hint = "keep the columns, links and sizes of the earlier job"
-            raise FileError(f"{message}; {hint}", code="weights-mismatch", weights=missing[0])
-        network.load_state_dict({**state, **found})
-
-
 def _pair_aggregations(spec: NetworkSpec, hidden: int) -> nn.ModuleList:
     """Return one aggregation per list, with predictions as outputs."""
     cut, outputs = spec.local.cut, spec.task.outputs
@@ -263,14 +229,6 @@ class FedSimNetwork(nn.Module):
         c_p, weighted = self.weighted(batch, generator)
         y: Tensor = self.merge(weighted, c_p, generator)  # line 11: (B, 1, T)
         return y
-
-    def merge_columns(self, known: Sequence[bool]) -> Tensor:
-        """Return a mask of the merge gate inputs that come from the record itself or from the known lists."""
-        merge: Any = self.merge
-        matched = [entry.matched for entry in self.lists if isinstance(entry, ListGates)]
-        own = merge.perceptron.first.in_features - sum(merge.list_widths) - sum(matched)
-        widths = [own, *merge.list_widths, *matched]
-        return torch.tensor([True, *known, *known]).repeat_interleave(torch.tensor(widths))
 
     def weighted(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, list[WeightedOutputs]]:
         """Return the inputs of the merge gate: c_P and the weighted outputs of every list."""

@@ -43,8 +43,6 @@ class PrimaryData:
         Name of the party, as in messages and folders.
     weights
         How much each record counts in the loss and in all metrics, (n,); a record of weight 2 counts as two.
-    earlier
-        Weights from which its network starts; by default they are drawn.
     """
 
     features: Features | NDArray[Any]
@@ -52,7 +50,6 @@ class PrimaryData:
     task_type: TaskType = TaskType.NUMBERS
     name: str = "primary"
     weights: Floats | None = None  # (n,)
-    earlier: methods.EarlierWeights | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", as_features(self.features))

@@ -344,17 +344,12 @@ def _fedsim_networks(network: nn.Module) -> list[methods.FedSimNetwork]:
 
 @dataclass(frozen=True, eq=False)
 class TypicalInputs:
-    """What a prediction is compared with: the primary's typical record, and what an average partner record sends.
-
-    Partner records of ``withheld`` secondaries are never replaced by average ones, so that an explanation says nothing
-    about them that the prediction does not.
-    """
+    """What a prediction is compared with: the primary's typical record, and what an average partner record sends."""
 
     record: Features  # one record
     sent: tuple[tuple[Tensor, ...], ...]  # by list and holder, each (C,)
     places: Mapping[str, tuple[Sequence[int], Sequence[int]]]  # of the table's columns among numbers and codes
     names: Mapping[str, Sequence[float]] = field(default_factory=dict)  # mean counts of trigrams that trees see
-    withheld: tuple[str, ...] = ()  # names of secondaries
 
     def state(self) -> dict[str, Any]:
         """Return it as JSON values, for :func:`typical_from_state`."""
@@ -364,7 +359,6 @@ class TypicalInputs:
             "sent": [[part.tolist() for part in parts] for parts in self.sent],
             "places": {column: [list(part) for part in places] for column, places in self.places.items()},
             "names": {column: list(counts) for column, counts in self.names.items()},
-            "withheld": list(self.withheld),
         }
 
 
@@ -375,8 +369,7 @@ def typical_from_state(state: Mapping[str, Any] | None) -> TypicalInputs:
         raise FileError(message, code="no-explanations")
     sent = tuple(tuple(torch.tensor(part) for part in parts) for parts in state["sent"])
     record = Features(np.array([state["numbers"]]), np.array([state["codes"]], dtype=np.int64))
-    names, withheld = state.get("names", {}), tuple(state.get("withheld", ()))  # earlier releases have neither
-    return TypicalInputs(record, sent, state["places"], names, withheld)
+    return TypicalInputs(record, sent, state["places"], state.get("names", {}))  # earlier releases have no names
 
 
 def average_sent(records: LinkedRecords) -> tuple[tuple[Tensor, ...], ...]:
@@ -465,14 +458,13 @@ class _Explainer:
         value = self._value(outputs, records, chosen)
         actual = [_by_pair(branch) for branch in batch.branches]
         names = [" and ".join(holder.name for holder in holders) for holders in self.model.groups]
-        hidden = [any(holder.name in self.typical.withheld for holder in holders) for holders in self.model.groups]
         average, averaged = list(actual), records.columns
-        for place in (place for place, secret in enumerate(hidden) if not secret):
+        for place in range(len(names)):
             average[place] = self._average(place, records.lists[place], actual[place])
             averaged = averaged.with_average(slice(place, place + 1))
         base, base_records = self._outputs(replace(batch, branches=average)), replace(records, columns=averaged)
         without = {}
-        for place, name in ((place, name) for place, name in enumerate(names) if not hidden[place]):
+        for place, name in enumerate(names):
             branches = [*actual[:place], average[place], *actual[place + 1 :]]
             columns = records.columns.with_average(slice(place, place + 1))
             left = replace(records, batch=replace(batch, branches=branches), columns=columns)
@@ -481,18 +473,12 @@ class _Explainer:
             without[name] = self._value(self._outputs(left.batch), left, chosen)
         slope, base_value = self._slope(base, outputs, records, chosen), self._value(base, base_records, chosen)
         raw = self._integrate(batch, average, actual, chosen)
-        present = [
-            not (secret or isinstance(one.holders[0], AbsentSecondary))
-            for secret, one in zip(hidden, records.lists, strict=True)
-        ]
+        present = [not isinstance(one.holders[0], AbsentSecondary) for one in records.lists]
         effects = _add_up([slope[:, None] * part for part in raw], value - base_value, present)
         own = self._columns(records, value, chosen)
         partners = [
             _partner_effects(name, one, gate, effect)
-            for name, one, gate, effect, secret in zip(
-                names, records.lists, self._gates(), effects, hidden, strict=True
-            )
-            if not secret
+            for name, one, gate, effect in zip(names, records.lists, self._gates(), effects, strict=True)
         ]
         for place in range(len(features)):
             yield Explanation(
@@ -505,7 +491,6 @@ class _Explainer:
                 lower=None if ends is None else float(ends[place, 0]),
                 upper=None if ends is None else float(ends[place, 1]),
                 away=bool(self.model.config.party_dropout),
-                withheld=[name for name, secret in zip(names, hidden, strict=True) if secret],
             )
 
     @torch.no_grad()

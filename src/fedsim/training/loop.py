@@ -41,7 +41,7 @@ class Epoch:
     Parameters
     ----------
     number
-        Counts from 1; 0 stands for the earlier weights that a job starts with.
+        Counts from 1.
     loss, validation_loss
         Mean training loss of the epoch, and validation loss after it.
     validation
@@ -68,14 +68,10 @@ def best_epoch(history: History) -> Epoch | None:
     return next((epoch for epoch in reversed(history) if epoch.best), None)
 
 
-def is_better(metrics: Metrics, history: History, start: Metrics | None = None) -> bool:
-    """Return whether an epoch with these validation metrics would be the best so far.
-
-    ``start`` are those of the earlier weights that a job starts with.
-    """
+def is_better(metrics: Metrics, history: History) -> bool:
+    """Return whether an epoch with these validation metrics would be the best so far."""
     best = best_epoch(history)
-    known = start if best is None else best.validation
-    return known is None or data.selection_key(metrics) > data.selection_key(known)
+    return best is None or data.selection_key(metrics) > data.selection_key(best.validation)
 
 
 COOLING_SHARE = 5  # one epoch in five is kept for the end of the schedule
@@ -216,14 +212,12 @@ EPOCH_LOSS = "epoch/loss"
 class TrainingProgress:
     """How far a run has come: full epochs, steps of the next one, and their loss summed over records.
 
-    The sum stays a tensor, so that a resumed run adds up to the same bits. ``start`` are the validation metrics of the
-    earlier weights that a job starts with.
+    The sum stays a tensor, so that a resumed run adds up to the same bits.
     """
 
     history: History = ()
     steps: int = 0
     loss: Tensor = field(default_factory=lambda: torch.zeros(()))
-    start: Metrics | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +234,6 @@ class RunCheckpoints:
             secondary.save(step)
         before = self.store.steps()
         facts = {"history": [asdict(epoch) for epoch in progress.history], "steps": progress.steps}
-        facts |= {} if progress.start is None else {"start": progress.start}
         self.store.save(step, {**self.model.tensors(), EPOCH_LOSS: progress.loss}, facts)
         if before:
             self.store.forget_before(before[-1])
@@ -269,7 +262,7 @@ class RunCheckpoints:
         try:
             history = tuple(Epoch(**epoch) for epoch in facts["history"])
             loss = tensors.get(EPOCH_LOSS, torch.zeros(()))
-            return TrainingProgress(history, facts.get("steps", 0), loss, facts.get("start"))
+            return TrainingProgress(history, facts.get("steps", 0), loss)
         except (KeyError, TypeError):
             message = f"the primary's checkpoint of step {step} has no history"
             raise party_model.DamagedCheckpoint(message) from None
@@ -311,21 +304,15 @@ class TrainingJob:
 
 
 def run_epochs(job: TrainingJob, progress: TrainingProgress) -> tuple[History, Epoch]:
-    """Train from this progress to the end, and leave every party with its best weights; return which were best.
-
-    Earlier weights that a job starts with are used if no epoch is better.
-    """
+    """Train from this progress to the end, and leave every party with its best weights; return which were best."""
     config, plan = job.config, EpochPlan.of(job.config)
-    if job.data.earlier is not None and not progress.history and not progress.steps:
-        progress = replace(progress, start=evaluate_rows(job, job.split.validation).metrics)
-        _keep_best(job)
     ended = plan.is_over(progress.history)
     while not ended:
         place = plan.place(progress.history)
         if plan.waited_until(progress.history) == len(progress.history) and not progress.steps:
             _use_best(job)
         history = (*progress.history, _run_epoch(job, progress, place))
-        progress = TrainingProgress(history, start=progress.start)
+        progress = TrainingProgress(history)
         ended = plan.is_over(history)
         if job.checkpoints and (ended or len(history) % config.save_every == 0):
             job.checkpoints.save((place + 1) * job.steps_per_epoch, progress)
@@ -334,10 +321,7 @@ def run_epochs(job: TrainingJob, progress: TrainingProgress) -> tuple[History, E
         for hook in job.hooks:
             hook.epoch_ended(history[-1])
     _use_best(job)
-    best = best_epoch(progress.history)
-    if best is None and progress.start is not None:
-        best = Epoch(0, math.nan, math.nan, progress.start, 0.0, best=True)
-    return progress.history, best or progress.history[-1]
+    return progress.history, best_epoch(progress.history) or progress.history[-1]
 
 
 def _keep_best(job: TrainingJob) -> None:
@@ -370,7 +354,7 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress, place: int) -> Epoc
         rate = job.config.optimiser.rate
         message = f"the loss is not finite in epoch {number}; choose a learning rate below {rate}"
         raise SettingError(message, code="diverged", epoch=number, learning_rate=rate)
-    best = is_better(validation.metrics, progress.history, progress.start)
+    best = is_better(validation.metrics, progress.history)
     if best:
         _keep_best(job)
     return Epoch(number, loss, validation.loss, validation.metrics, job.clock() - began, best)
@@ -473,8 +457,6 @@ def prepare_job(
     shapes = branch_shapes(arranged, split.train)
     model = build_primary_model(features.take(split.train), shapes, target.task, config, primary.name)
     model.start(context.total_steps)
-    if primary.earlier is not None:
-        primary.earlier.fill(model.network)
     holders = [holder for entry in lists for holder in entry.holders]
     checkpoints = journal = None
     if context.folder:

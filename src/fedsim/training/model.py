@@ -153,7 +153,7 @@ class TrainingResult:
     model
         The trained model, with the weights of the best epoch.
     history, best
-        All epochs, and the best one; number 0 stands for earlier weights that no epoch improved.
+        All epochs, and the best one.
     metrics, predictions
         Of the validation and test rows; predictions in the order of the split's rows, also of those without a label.
         Probabilities are calibrated, while the history has those of the network.

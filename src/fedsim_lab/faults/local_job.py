@@ -167,7 +167,7 @@ def create_local_job(
     place.job_path.write_text(toml(_without_nothing(_merged(_job_words(names), changes))))
     hub = [HUB] if place.relay_address else []
     issue_certificates(folder / "certs", [*place.job.parties, *hub], datetime.now(UTC))
-    for name in (NOTARY, CITY, *place.job.secondaries):  # one that is aligned with another is not among the names
+    for name in (NOTARY, CITY, *names):
         place.write_party(name, _party_words(name, names))
     place.approve()
     place.share_secret()

@@ -110,16 +110,6 @@ def test_a_name_that_promises_another_format_than_csv_is_refused_before_anything
         assert not (folder / name).exists()
 
 
-def test_matches_that_no_secondary_lets_the_primary_show_are_refused(folder):
-    closed = (folder / "job.toml").read_text().replace("k = 20", "k = 20\nexplanations = false")
-    (folder / "closed.toml").write_text(closed)
-    with chdir(folder):
-        words = ["predict", "closed.toml", *PARTY[1:], "--records", "new.parquet", "--out", "out.csv", "--matches"]
-        done = CliRunner().invoke(app, words)
-    assert isinstance(done.exception, SettingError)
-    assert done.exception.code == "explanations-withheld"
-
-
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):
     error = refusal(folder, "area", f"{CANARY} m", {3, 5, 8})
     assert (error.code, error.table, error.column, error.row) == ("not-a-number", "bad.csv", "area", 3)

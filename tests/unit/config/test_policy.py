@@ -46,7 +46,6 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", "min_degree = 5", ("5", "1")),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
         ("city", "sealed_labels = true", ("sealed",)),
-        ("rentals", "explanations = false", ("explanations = false",)),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
         ("city", "max_tau = 0.5", ("0.5", "'schools'", "sigma 0.4")),
         ("city", 'secondaries = ["rentals"]', ("rentals", "schools")),
@@ -83,12 +82,6 @@ def test_a_retention_counts_under_sealed_labels_only(tmp_path):
     for days, refused in ((None, ["max_retention_days"]), (31, ["max_retention_days"]), (30, [])):
         sealed["protection"] = {"gradients": "none", "retention_days": days}
         assert [violation.rule for violation in policy_violations(Job.from_dict(sealed), party)] == refused
-
-
-def test_an_owner_who_shows_no_record_accepts_a_job_that_leaves_its_own_records_out(tmp_path):
-    rentals = party_with(tmp_path, "rentals", "explanations = false")
-    job = job_with(tmp_path, "tau = 0.01", "tau = 0.01\nexplanations = false")
-    assert (job.withheld, policy_violations(job, rentals)) == (("rentals",), [])
 
 
 LIST = "tau = 0.01"

@@ -1,4 +1,4 @@
-"""A job or party file that names a setting of an earlier version, which did not protect, is refused in one line."""
+"""A job or party file that names a setting of an earlier version is refused in one line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
     "protection.features.average_of": "features = { average_of = 5 }",
     "secondaries.*.hide_rows": "hide_rows = true",
     "secondaries.*.dummies": "dummies = 0.2",
+    "secondaries.*.aligned_with": 'aligned_with = "schools"',
+    "secondaries.*.explanations": "explanations = false",
+    "training.start_from": f'start_from = "{"0" * 64}"',
+    "training.joining": 'joining = ["schools"]',
+    "policy.explanations": "explanations = false",
     "policy.blind_coordinator": "blind_coordinator = true",
     "policy.activations": "activations = { min_noise = 0.5 }",
     "policy.gradients": "gradients = { min_noise = 0.5 }",

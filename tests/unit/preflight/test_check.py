@@ -673,13 +673,6 @@ def test_records_without_a_label_do_not_count_for_the_split(folder):
     assert_found(failures(report(folder, "city")), "records", "cannot-split", "3 records")
 
 
-def test_a_start_from_a_job_that_was_never_run_is_found_at_the_primary(folder):
-    change(folder / "job.toml", "[training]", f'[training]\nstart_from = "{"0" * 64}"')
-    found = failures(report(folder, "city"))
-    assert_found(found, "start", "no-earlier-run", "000000000000", "start_from")
-    assert not report(folder, "city").ready_to_train
-
-
 def test_parquet_columns_of_the_wrong_type_are_named(folder):
     frame = pl.read_csv(folder / "flats.csv").with_columns(lat=pl.lit(True), price=pl.concat_list("price"))
     frame.write_parquet(folder / "flats.parquet")

@@ -215,18 +215,6 @@ def test_a_waterfall_says_whether_a_secondary_is_away_or_average_and_shows_simil
     assert captions == [True, False]
 
 
-def test_the_examples_say_whose_records_are_left_out(tmp_path: Path) -> None:
-    plain = record_of()
-    write_run(tmp_path / "plain", plain)
-    closed = [
-        replace(one, explanation=replace(one.explanation, partners=[], without={}, withheld=["rentals"]))
-        for one in plain.explained
-    ]
-    write_run(tmp_path / "closed", replace(plain, explained=closed))
-    assert ["explanations = false" in page_of(tmp_path / name) for name in ("plain", "closed")] == [False, True]
-    assert waterfall_figure("record A", closed[0].explanation, 500.0, "price").rows == ()
-
-
 def test_a_long_name_of_a_secondary_never_hides_similarity_or_weight() -> None:
     found = record_of().explained[0].explanation
     partners = [replace(one, secondary="a-very-long-name-of-a-secondary", effect=41_000.0) for one in found.partners]

@@ -162,19 +162,6 @@ def test_an_owner_reads_that_a_model_can_do_without_partners(tmp_path):
     assert dict(summarise_settings(job.model_copy(update={"training": training})))["dropout"].startswith("20 %")
 
 
-def test_a_secondary_reads_whether_explanations_show_its_records(tmp_path):
-    texts = []
-    for shown in (True, False):
-        job = job_with(tmp_path, "tau = 0.01", f"tau = 0.01\nexplanations = {str(shown).lower()}")
-        rentals = party_with(tmp_path)
-        paragraphs = describe_disclosure(job, rentals, resolve_columns(job, rentals))
-        [(sentence,)] = [each.sentences for each in paragraphs if each.heading.startswith("explanations")]
-        texts.append((sentence, dict(summarise_settings(job))["rentals"]))
-    assert "`explanations = false`" in texts[0][0]
-    assert "promise" in texts[1][0]
-    assert ["explanations" in settings for _, settings in texts] == [False, True]
-
-
 def test_positions_are_not_called_filters(tmp_path):
     job, own = job_with(tmp_path), party_with(tmp_path, name="rentals")
     places = Schema([SchemaField("lat", PlacePosition(), longitude="lon")])

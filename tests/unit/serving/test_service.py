@@ -18,7 +18,6 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from fedsim.protocol.connection_guard import ConnectionGuard
-from fedsim.runs.record import read_run_record
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.serving import create_app, service
 from fedsim.training import explain
@@ -48,10 +47,6 @@ def ask(client: TestClient, records: list[dict[str, object]], **headers: str) ->
     return reply.status_code, reply.json()
 
 
-WITHHELD = {
-    "job": {"tau = 0.05": "tau = 0.05\nexplanations = false"},
-    "rentals": {"[policy]": "[policy]\nexplanations = false"},
-}
 EXPLAIN = {'when_partner_is_away = "solo"': 'when_partner_is_away = "solo"\nexplain = true'}
 WATCHED = {"[serving]": '[telemetry]\nmetrics = "127.0.0.1:0"\n[serving]'}
 
@@ -104,26 +99,12 @@ def test_the_service_answers_single_records_and_says_who_is_there(world):
     assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
 
 
-@pytest.mark.parametrize("world", [{"city": EXPLAIN} | WITHHELD], indirect=True)
-def test_explanations_leave_out_a_secondary_whose_policy_says_so(world):
-    world.bring("notary"), world.bring("rentals")
-    predictor = world.predictor()
-    asked = {"records": world.records[:1].to_dicts(), "explain": True}
-    (explained,) = client_of(predictor).post("/predict", json=asked).json()["explanations"]
-    assert (explained["withheld"], explained["partners"], explained["without"]) == (["rentals"], [], {})
-    assert explained["average"] == pytest.approx(explained["value"])
-    assert set(explained["columns"]) == {"area", "storey", "age"}
-    examples = [one.explanation for one in read_run_record(predictor.context.folder).explained]
-    assert {(tuple(one.withheld), len(one.partners)) for one in examples} == {(("rentals",), 0)}
-
-
-@pytest.mark.parametrize("world", [{}, WITHHELD], indirect=True, ids=["shown", "withheld"])
-def test_matches_of_a_withheld_secondary_are_not_returned(world, monkeypatch):
+def test_matches_are_returned(world, monkeypatch):
     world.bring("notary"), world.bring("rentals")
     match = Matches("rentals", np.zeros((2, 1), np.int64), np.ones((2, 1)))  # places have no match gate
     monkeypatch.setattr(explain, "find_matches", lambda *_: [match])
     found = world.predictor().predict(world.records[:2]).matches
-    assert found == (() if world.job.withheld else (match,))
+    assert found == (match,)
 
 
 def test_the_service_knows_who_is_away_before_anybody_asks(world):

@@ -156,23 +156,6 @@ def test_an_explanation_without_partners_is_compared_with_none():
     assert "partner records" not in found[0].plot()._repr_html_().partition("<table")[0]
 
 
-def test_nothing_about_a_withheld_secondary_is_in_an_explanation_and_the_rest_adds_up():
-    primary, secondaries = small_primary(), small_secondaries(2)
-    model = train(primary, secondaries, SPLIT, small_config(epochs=1)).model
-    features, lists = as_features(primary.features), [data.neighbours for data in secondaries]
-    linked = request_records(model, features, lists)
-    typical = TypicalInputs(features.take(np.arange(1)), average_sent(linked), {"a": ((0,), ())}, withheld=("second",))
-    found = explain_records(model, linked, typical_from_state(typical.state()), steps=8)
-    open_ones = explain_records(model, linked, replace(typical, withheld=()), steps=8)
-    for one, full in zip(found, open_ones, strict=True):
-        assert (one.withheld, set(one.without)) == (["second"], {"first"})
-        assert {partner.secondary for partner in one.partners} == {"first"}
-        assert one.average == pytest.approx(full.without["first"])  # the other's records stay as they are
-        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
-        assert (one.value, one.columns) == (pytest.approx(full.value), pytest.approx(full.columns))
-        assert "second" in str(one)
-
-
 def add_names(values, ends, features, columns):
     """As trees that see names would change a prediction."""
     return values + columns.names @ [1.0, 2.0, 4.0], ends

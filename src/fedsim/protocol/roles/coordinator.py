@@ -205,19 +205,16 @@ class LinkedListState:
 class Coordinator:
     """Serves any number of sessions, each in its own thread."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         lists: Mapping[str, LinkageConfig],
         secret: bytes,
         folder: Path,
         *,
         limits: LinkLimits,
-        aligned: Mapping[str, str] | None = None,
         progress: LinkProgress = lambda name, done, total: None,
         engine: Engine | None = None,
     ) -> None:
-        # ``aligned`` has the list of every secondary that has none of its own: it gets the same row order.
-        self._aligned = dict(aligned or {})
         self._progress, self._engine = progress, engine
         self._secret, self._limits, self._end_file = secret, limits, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
@@ -255,13 +252,9 @@ class Coordinator:
             return
         if not isinstance(message, LinkMessage):
             raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
-        name, aligned = message.partner_list, peer.role is m.Role.SECONDARY and peer.name in self._aligned
-        own = self._aligned[peer.name] if aligned else peer.name
-        if name not in self._lists or (peer.role is m.Role.SECONDARY and own != name):
+        name = message.partner_list
+        if name not in self._lists or (peer.role is m.Role.SECONDARY and peer.name != name):
             raise PeerError(f"{peer} named a list that is not its own", code="not-its-list")
-        if aligned and not isinstance(message, m.Offer):
-            fault = f"{peer} sent '{message.kind}', but it is aligned with '{own}' and has no identifiers"
-            raise PeerError(fault, code="unexpected-message")
         self._answer_about_list(session, envelope.sequence, self._lists[name], message)
 
     def _answer_about_list(
@@ -273,8 +266,7 @@ class Coordinator:
             return
         if isinstance(message, m.Offer):
             with self._changed:
-                aligned = peer.role is m.Role.SECONDARY and peer.name in self._aligned
-                wanted = not (aligned or partner_list.is_linked_from(peer, message.digest))
+                wanted = not partner_list.is_linked_from(peer, message.digest)
                 if wanted and peer.role is m.Role.SECONDARY:
                     partner_list.candidates = None  # the secondary may now send others
             session.send(m.Want(wanted), reply_to=sequence)

@@ -79,30 +79,9 @@ def fetch_row_mapping(
     request = session.send(m.Offer(name, digest, have))
     if session.wait_reply(request, m.Want).wanted:
         request = session.send(m.Candidates(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits))
-    return _received_mapping(session, request, n_records, terms)
-
-
-def fetch_aligned_mapping(
-    session: Session, partner_list: str, n_records: int, have: str, terms: LinkageConfig
-) -> RowMapping | None:
-    """Request the order of the rows of the secondary that ours are aligned with; nothing of ours is sent."""
-    request = session.send(m.Offer(partner_list, "", have))
-    if session.wait_reply(request, m.Want).wanted:
-        fault = f"{session.peer} requested identifiers, which an aligned secondary does not have"
-        raise PeerError(fault, code="unexpected-reply")
-    return _received_mapping(session, request, n_records, terms, partner_list)
-
-
-def _received_mapping(
-    session: Session, request: int, n_records: int, terms: LinkageConfig, aligned_with: str = ""
-) -> RowMapping | None:
     answer = session.wait_reply(request, m.Message)
     if isinstance(answer, m.Unchanged):
         return None
-    if aligned_with and isinstance(answer, m.RowOrder) and len(answer.order) != n_records:
-        sizes = f"{session.connection.party} has {n_records:,} records, but '{aligned_with}' has {len(answer.order):,}"
-        message = f"{sizes}; aligned tables have the same records in the same order"
-        raise PolicyError(message, code="aligned-sizes", limit=len(answer.order))
     if isinstance(answer, m.RowOrder) and _fits_terms(answer, n_records, terms):
         return RowMapping(np.array(answer.order), np.array(answer.seal), answer.n_trained)
     rule = f"the {n_records} records and the terms of the job (k={terms.k})"

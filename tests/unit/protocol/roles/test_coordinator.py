@@ -33,7 +33,7 @@ from fedsim.protocol.messages import (
 from fedsim.protocol.roles import coordinator as coordinator_module
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
-from fedsim.protocol.roles.secondary import fetch_aligned_mapping, fetch_row_mapping
+from fedsim.protocol.roles.secondary import fetch_row_mapping
 from fedsim.protocol.transport import Envelope, offer_digest
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
@@ -260,34 +260,6 @@ def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, 
     fault = refused(coordinator, CITY, queries_of())
     assert fault.code == "identifiers-changed"
     assert not coordinator.all_linked
-
-
-ALIGNED = {"schools": "rentals"}
-
-
-def test_an_aligned_secondary_gets_the_row_order_of_the_linked_one_and_sends_nothing(tmp_path):
-    coordinator = Coordinator({"rentals": LINKING}, SECRET, tmp_path / "lists", limits=LIMITS, aligned=ALIGNED)
-    _, order = both_ask(coordinator)
-    with attended(coordinator, SCHOOLS) as (session, _):
-        found = fetch_aligned_mapping(session, "rentals", len(CANDIDATES), "", LINKING)
-        assert (found.rows.tolist(), found.key.tolist()) == (order.rows.tolist(), order.key.tolist())
-        assert fetch_aligned_mapping(session, "rentals", len(CANDIDATES), found.digest, LINKING) is None
-        with raises(PolicyError, "aligned-sizes", limit=len(CANDIDATES)):
-            fetch_aligned_mapping(session, "rentals", len(CANDIDATES) + 1, "", LINKING)
-
-
-@pytest.mark.parametrize(
-    ("message", "code"),
-    [
-        (candidates_of(), "unexpected-message"),
-        (Offer("others", "", ""), "not-its-list"),
-        (Offer("schools", "", ""), "not-its-list"),
-    ],
-)
-def test_an_aligned_secondary_cannot_send_identifiers_or_ask_for_another_list(tmp_path, message, code):
-    lists = {"rentals": LINKING, "others": LINKING}
-    coordinator = Coordinator(lists, SECRET, tmp_path / "lists", limits=LIMITS, aligned=ALIGNED)
-    assert refused(coordinator, SCHOOLS, message).code == code
 
 
 # --- what it refuses ---------------------------------------------------------------------------------------------
