@@ -1,88 +1,212 @@
-"""Measure the code base: files, lines, repetition, and how many files a record passes through to a saved model.
+"""Measure the code base and compare it with the aims of this version.
 
-``python benchmarks/structure.py`` prints the figures of the before/after table in ``docs/architecture.md``.
+``python benchmarks/structure.py`` prints every figure with that of 0.2, what this version must reach and what it aims
+at; ``--markdown`` prints the table of ``docs/architecture.md``, and ``--lists`` the modules behind the figures.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import collections
 import importlib
 import pkgutil
+import re
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
-SOURCE = Path(__file__).parent.parent / "src"
+ROOT = Path(__file__).parent.parent
+SOURCE, TESTS = ROOT / "src", ROOT / "tests"
+CORE, LAB = "fedsim", "fedsim_lab"
+GENERATED = "_pb2.py"
+NOT_TESTED = ("__init__", "__main__", "version")  # nothing of their own to test
+# Names of what fits the network and what fits trees; a module that calls both is a pipeline.
+NETWORK_FITS, TREE_FITS = ("train", "train_with"), ("fit_trees", "StackedTrees")
+RETRY = re.compile(r"\w*(BACK_OFF|RETRY)\w*")
+TEST_MINUTES = None  # of `make test` on two idle cores; measured by hand
 
 
-def main() -> None:
-    """Print one line per figure."""
-    for package in sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()):
-        for name, value in file_figures(SOURCE / package).items():
-            print(f"{package:12} {name:42} {value}")
-    functions, files = record_path()
-    print(f"{'fedsim':12} {'functions a record passes':42} {functions}")
-    print(f"{'fedsim':12} {'files a record passes':42} {files}")
+@dataclass(frozen=True)
+class Measure:
+    """A figure of this version beside those of 0.2, the required and the desired one; fewer is better."""
+
+    name: str
+    before: float
+    now: float | None
+    must: float
+    aim: float
+    behind: Sequence[str] = ()  # the modules that are counted
+
+    @property
+    def verdict(self) -> str:
+        if self.now is None:
+            return "not measured"
+        return "aim" if self.now <= self.aim else "must" if self.now <= self.must else "not yet"
 
 
-def file_figures(package: Path) -> dict[str, object]:
-    """Count files, lines, import lines, comment lines and class names in one package."""
-    lengths, imports, comments = [], 0, 0
-    classes: collections.Counter[str] = collections.Counter()
-    for path in package.rglob("*.py"):
-        if path.name.endswith("_pb2.py"):
-            continue
-        text = path.read_text(encoding="utf-8")
-        lengths.append(len(text.splitlines()))
-        comments += sum(line.lstrip().startswith("#") for line in text.splitlines())
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                imports += (node.end_lineno or node.lineno) - node.lineno + 1
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                classes[node.name] += 1
-    total = sum(lengths)
-    return {
-        "files": len(lengths),
-        "lines": total,
-        "median file": int(np.median(lengths)),
-        "p90 file": int(np.percentile(lengths, 90)),
-        "import lines, percent": round(100 * imports / total, 1),
-        "comment lines, percent": round(100 * comments / total, 1),
-        "public class names defined more than once": sum(count > 1 for count in classes.values()),
-    }
+def measures() -> Iterator[Measure]:
+    """Yield every figure."""
+    packages = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
+    lines = {package: sum(map(count_lines, modules(package))) for package in packages}
+    yield Measure("core `src/fedsim`, lines", 55_866, lines[CORE], 40_000, 36_000)
+    others = [f"{package} {lines[package]:,}" for package in packages]
+    beside = sum(count for package, count in lines.items() if package != LAB)
+    yield Measure("all packages but the lab, lines", 56_500, beside, 47_000, 43_000, others)
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    words = {str(page.relative_to(ROOT)): len(page.read_text(encoding="utf-8").split()) for page in pages}
+    longest = [f"{page} {count:,}" for page, count in sorted(words.items(), key=lambda item: -item[1])]
+    yield Measure("words of docs and README, with ADRs", 50_900, sum(words.values()), 35_000, 28_000, longest)
+    passed = record_path()
+    yield Measure("files a record passes, CSV to prediction", 73, len(passed), 55, 45, passed)
+    copies = [name for name in map(module_name, modules(CORE)) if calls_both_fits(name)]
+    yield Measure("copies of the pipeline", 5, len(copies), 1, 1, copies)
+    settings = list(leaf_settings())
+    yield Measure("settings of a job and of a party", 57 + 87, len(settings), 100, 80, settings)
+    yield from files_to_change()
+    names = [name for package in packages for name in map(module_name, modules(package)) if has_content(name)]
+    tested = {path.name for path in TESTS.rglob("test_*.py")}
+    untested = [name for name in names if f"test_{name.rpartition('.')[2]}.py" not in tested]
+    yield Measure("modules without a test file of their name", 91, len(untested), 10, 0, untested)
+    same = collections.Counter(name.rpartition(".")[2] for name in names)
+    twice = sorted(name for name in names if same[name.rpartition(".")[2]] > 1)
+    yield Measure("module names used twice", 10, sum(count > 1 for count in same.values()), 0, 0, twice)
+    yield Measure("`make test` on two idle cores, minutes", 9, TEST_MINUTES, 8, 6)
 
 
-def record_path() -> tuple[int, int]:
-    """Count the functions and files of the product that run while two CSV files become a saved model."""
-    for module in pkgutil.walk_packages([str(SOURCE / "fedsim")], "fedsim."):
+def modules(package: str) -> list[Path]:
+    """Return the files of a package, without those that protoc writes."""
+    return [path for path in sorted((SOURCE / package).rglob("*.py")) if not path.name.endswith(GENERATED)]
+
+
+def module_name(path: Path) -> str:
+    """Return the full name of the module in a file."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def read_module(name: str) -> str:
+    """Return the source of a module."""
+    return SOURCE.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def has_content(name: str) -> bool:
+    """Return whether a module defines anything, rather than giving the names of others."""
+    if name.rpartition(".")[2] in NOT_TESTED:
+        return False
+    body = ast.parse(read_module(name)).body
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in body)
+
+
+def calls_both_fits(name: str) -> bool:
+    """Return whether a module outside ``fedsim.training`` fits a network and trees."""
+    if name.startswith("fedsim.training"):
+        return False
+    called = set()
+    for node in ast.walk(ast.parse(read_module(name))):
+        if isinstance(node, ast.Call):
+            named = [part.id for part in ast.walk(node.func) if isinstance(part, ast.Name)]
+            attribute = getattr(node.func, "attr", "")
+            called |= {attribute} if attribute in NETWORK_FITS else set()
+            if attribute in ("", "fit"):  # StackedTrees.fit(...), train(...)
+                called |= set(named)
+    return bool(called & set(NETWORK_FITS)) and bool(called & set(TREE_FITS))
+
+
+def leaf_settings() -> Iterator[str]:
+    """Yield the settings of job and party files, without those of one kind of encoding."""
+    for setting in importlib.import_module("fedsim.config.schema").list_settings():
+        if not setting.inside and not setting.of_kind:
+            yield f"{setting.file}: {setting.name}"
+
+
+def files_to_change() -> Iterator[Measure]:
+    """Yield in how many files a new choice is named: where it is registered, and where names are compared."""
+    registry = importlib.import_module("fedsim.registry")
+    kinds = {"metric": (registry.METRICS, 8), "split": (registry.SPLITS, 6), "wire format": (registry.WIRE_FORMATS, 4)}
+    for kind, (choices, before) in kinds.items():
+        names = set(choices.names(in_jobs=True))
+        compared = [name for name in map(module_name, modules(CORE)) if names & set(compared_texts(name))]
+        yield Measure(f"files to change for a new {kind}", before, 1 + len(compared), 1, 1, compared)
+    waits = [
+        name
+        for name in map(module_name, modules(CORE))
+        for node in ast.parse(read_module(name)).body
+        if isinstance(node, ast.Assign) and RETRY.match(ast.unparse(node.targets[0]).strip("()"))
+    ]
+    yield Measure("files to change for a new retry", 6, len(waits), 1, 1, waits)
+
+
+def compared_texts(name: str) -> Iterator[str]:
+    """Yield the texts that a module compares something with."""
+    for node in ast.walk(ast.parse(read_module(name))):
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            parts = [node.value]
+        for part in parts:
+            for constant in ast.walk(part):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                    yield constant.value
+
+
+def record_path() -> list[str]:
+    """Return the files of all packages that run while two CSV files become a model, and it predicts a record."""
+    for module in pkgutil.walk_packages([str(SOURCE / CORE)], f"{CORE}."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)  # so that no module is executed while functions are counted
-    run_local = importlib.import_module("fedsim.runtime.run_local").run_local
-    read_job = importlib.import_module("fedsim.config.job").read_job
-    read_party_file = importlib.import_module("fedsim.config.party_file").read_party_file
-    seen: set[tuple[str, str]] = set()
+            importlib.import_module(module.name)  # so that no module is executed while files are noted
+    seen: set[str] = set()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(SOURCE / "fedsim")) and code.co_name != "<module>":
-            seen.add((code.co_filename, code.co_qualname))
+        if event == "call" and code.co_filename.startswith(str(SOURCE)) and code.co_name != "<module>":
+            seen.add(str(Path(code.co_filename).relative_to(SOURCE)))
 
     with tempfile.TemporaryDirectory() as folder:
         job, *parties = _write_job(Path(folder))
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            run_local(read_job(job), [read_party_file(party) for party in parties])
+            _train_and_predict(job, parties)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
-    return len(seen), len({file for file, _ in seen})
+    return sorted(seen)
+
+
+def _train_and_predict(job_path: Path, paths: list[Path]) -> None:
+    read_job = importlib.import_module("fedsim.config.job").read_job
+    read_party_file = importlib.import_module("fedsim.config.party_file").read_party_file
+    context = importlib.import_module("fedsim.runtime.party_context")
+    transport = importlib.import_module("fedsim.protocol.transport").InProcessTransport()
+    job, files = read_job(job_path), [read_party_file(path) for path in paths]
+    importlib.import_module("fedsim.runtime.run_local").run_local(job, files)
+    sys.path.insert(0, str(TESTS))
+    staying = importlib.import_module("job_fixtures").staying
+    primary = next(file for file in files if file.role == "primary")
+    versions = context.software_versions()
+    with ExitStack() as stack:
+        for file in files:
+            if file is not primary:
+                stack.enter_context(staying(job, file, transport))
+        opened = stack.enter_context(context.open_party_context(job, primary, transport, versions, predicting=True))
+        predictor = importlib.import_module("fedsim.runtime.predict").Predictor(opened, wait_seconds=60.0)
+        reader = importlib.import_module("fedsim.data.table_reader")
+        records = reader.infer_numbers(reader.read_table(primary.data.file)).drop("price").head(3)
+        predictor.predict(records)
 
 
 def _write_job(folder: Path) -> list[Path]:
@@ -112,6 +236,38 @@ def _fedsim(*words: str) -> None:
     except SystemExit as end:
         if end.code:
             raise
+
+
+def as_text(found: Sequence[Measure], *, lists: bool) -> Iterator[str]:
+    """Yield the lines for a terminal of 80 columns."""
+    yield f"{'':42}{'0.2':>8}{'now':>8}{'must':>8}{'aim':>8}"
+    for one in found:
+        numbers = "".join(f"{_cell(value):>8}" for value in (one.before, one.now, one.must, one.aim))
+        yield f"{one.name.replace('`', ''):42}{numbers}  {one.verdict}"
+        if lists:
+            yield from (f"    {line}" for line in one.behind)
+
+
+def as_markdown(found: Sequence[Measure]) -> Iterator[str]:
+    """Yield the lines of a table for a page."""
+    yield "| measure | 0.2 | now | must | aim |"
+    yield "|---|---|---|---|---|"
+    for one in found:
+        yield f"| {one.name} | {' | '.join(map(_cell, (one.before, one.now, one.must, one.aim)))} |"
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/architecture.md")
+    parser.add_argument("--lists", action="store_true", help="also print the modules that are counted")
+    options = parser.parse_args()
+    found = list(measures())
+    print("\n".join(as_markdown(found) if options.markdown else as_text(found, lists=options.lists)))
 
 
 if __name__ == "__main__":
