@@ -30,7 +30,7 @@ from fedsim.linkage.search import gpu
 from fedsim.splitnn.secondary_model import LocalSecondary
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, train
 from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
-from fedsim.training.primary import BatchRequest, tensor_float32
+from fedsim.training.primary_steps import BatchRequest, tensor_float32
 from fedsim.types import Split
 from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 

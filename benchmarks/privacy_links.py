@@ -28,7 +28,7 @@ from fedsim.training.config import build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
 from fedsim_audit.attacks import Codebook, PrimaryView
 from fedsim_lab.datasets.dataset import NumberFilterSettings
-from fedsim_lab.datasets.registry import load_dataset
+from fedsim_lab.datasets.dataset_registry import load_dataset
 from fedsim_lab.paper_filters import paper_numeric_filter
 
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[1] / "data"))

@@ -23,7 +23,7 @@ from fedsim.training import train
 from fedsim_audit import split_attacks
 from fedsim_audit.audit_report import AuditSettings, run_attacks
 from fedsim_audit.audit_run import PreparedAudit, prepare_audit, read_audit_tables
-from fedsim_lab.datasets.registry import load_dataset
+from fedsim_lab.datasets.dataset_registry import load_dataset
 from privacy_links import DATA, PLACE, K
 
 RECORDS, EPOCHS, SEED = 12_000, 15, 0

@@ -127,7 +127,7 @@ def calls_both_fits(name: str) -> bool:
 
 def leaf_settings() -> Iterator[str]:
     """Yield the settings of job and party files, without those of one kind of encoding."""
-    for setting in importlib.import_module("fedsim.config.schema").list_settings():
+    for setting in importlib.import_module("fedsim.config.settings_schema").list_settings():
         if not setting.inside and not setting.of_kind:
             yield f"{setting.file}: {setting.name}"
 
@@ -203,7 +203,7 @@ def _train_and_predict(job_path: Path, paths: list[Path]) -> None:
             if file is not primary:
                 stack.enter_context(staying(job, file, transport))
         opened = stack.enter_context(context.open_party_context(job, primary, transport, versions, predicting=True))
-        predictor = importlib.import_module("fedsim.runtime.predict").Predictor(opened, wait_seconds=60.0)
+        predictor = importlib.import_module("fedsim.runtime.predictor").Predictor(opened, wait_seconds=60.0)
         reader = importlib.import_module("fedsim.data.table_reader")
         records = reader.infer_numbers(reader.read_table(primary.data.file)).drop("price").head(3)
         predictor.predict(records)

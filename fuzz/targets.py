@@ -27,13 +27,13 @@ from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, PeerError, WireError
 from fedsim.linkage.private_linkage import LinkageConfig
-from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
+from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS, Begin, Hello, Message, Party, Role, Welcome
-from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
-from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
+from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
+from fedsim.protocol.roles.primary_role import RemoteSecondary
+from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
 from fedsim.protocol.session import HANDSHAKE_MESSAGES, ConnectionState, PeerRestarted, Session
 from fedsim.protocol.transport import LAYOUTS, ConnectionLost, Envelope, Listener, StreamHandler, decode, encode
 from fedsim.splitnn.layers import Features, Local

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.primary import TrainingOutcome
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all, staying

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedsim.config.schema import SettingDoc, list_settings
+from fedsim.config.settings_schema import SettingDoc, list_settings
 from prose import plain
 
 LEAD = """# Settings of job and party files

@@ -31,7 +31,7 @@ from fedsim.linkage.private_linkage import LinkageConfig, link_new_records
 from fedsim.pipeline.party_table import encode_table
 from fedsim.privacy import geodesy, keyed_prng
 from fedsim.privacy.mechanisms import NoisyFeatures
-from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, LinkedListState, LinkLimits
+from fedsim.protocol.roles.coordinator_role import NEW_LINK_FACTOR, LinkedListState, LinkLimits
 from fedsim.runtime import run_store
 from fedsim.runtime.primary import training_config
 from fedsim.runtime.secondary import longest_training
@@ -509,7 +509,7 @@ def link_limits(audit: BudgetAudit) -> LinkLimits:
 
 
 def list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
-    """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator` holds it."""
+    """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator_role` holds it."""
     linkage, view = audit.linkage, audit.linkage.view
     delivery = Links(view.partner.astype(np.int32), view.similarity.astype(np.float32))
     linking, name = _linkage_config(linkage), audit.setup.name

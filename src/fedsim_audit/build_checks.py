@@ -14,7 +14,7 @@ from fedsim import cells
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import PolicyError
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.coordinator import NEW_LINK_FACTOR, find_new_records
+from fedsim.protocol.roles.coordinator_role import NEW_LINK_FACTOR, find_new_records
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runtime.secondary import longest_training
 from fedsim.storage.files import DigestSet

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from fedsim.config import job, party_file
-from fedsim.config.schema import (
+from fedsim.config.settings_schema import (
     SCHEMA_FILES,
     SCHEMA_FOLDER,
     JsonSchema,

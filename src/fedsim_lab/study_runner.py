@@ -33,7 +33,7 @@ from fedsim.types import Integers
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import FIXED, HAMMING, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
-from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
+from fedsim_lab.datasets.dataset_registry import SOURCES, find_datasets, load_dataset
 from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
 from fedsim_lab.job_training import train_study_rung
 from fedsim_lab.stored_trainings import StoredTrainings

@@ -27,7 +27,7 @@ from fedsim.config.job import Job
 from fedsim.errors import SettingError
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime.predict import TrainedPrimary
+from fedsim.runtime.predictor import TrainedPrimary
 from fedsim.runtime.primary import TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import gates, layers, methods, secondary_model

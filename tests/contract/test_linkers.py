@@ -22,8 +22,8 @@ from fedsim.linkage.private_linkage import LinkageConfig, load_linkage_state, ps
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
 from fedsim.pipeline.linker import FilterLinker, Linker, LocalLinker
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
-from fedsim.protocol.roles.secondary import fetch_row_mapping
+from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
+from fedsim.protocol.roles.secondary_role import fetch_row_mapping
 from fedsim.protocol.session import abort_session
 from fedsim.protocol.transport import offer_digest
 from fedsim.runtime.coordinator_linker import CoordinatorLinker, stored_links

@@ -15,7 +15,7 @@ import torch
 from fedsim.errors import FedSimError
 from fedsim.pipeline.partner_features import LocalRows, PartnerFeatures
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
+from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
 from fedsim.protocol.session import abort_session
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.partner_rows import RemoteRows

@@ -15,7 +15,7 @@ from browser import browser_page, needs_browser
 from docs_runner import ROOT
 from fedsim.cli import ExitCode
 from fedsim.cli.app import app
-from fedsim.config.schema import list_settings
+from fedsim.config.settings_schema import list_settings
 
 pytestmark = pytest.mark.slow
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")

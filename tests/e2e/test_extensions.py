@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from e2e.party_threads import run_in_threads
-from fedsim.config.schema import load_schema
+from fedsim.config.settings_schema import load_schema
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.metrics import Hamming

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.linkage.files import load_encoded, load_links
+from fedsim.linkage.link_files import load_encoded, load_links
 from fedsim.linkage.private_linkage import load_linkage_state, load_private_links
 from fedsim.types import Scale
 

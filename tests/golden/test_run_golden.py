@@ -24,7 +24,7 @@ from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.storage.tensor_file import named_arrays_digest
 from job_fixtures import PARTIES, staying

@@ -19,7 +19,7 @@ from fedsim.cli.app import app
 from fedsim.cli.options import OutputMode
 from fedsim.cli.party import set_up_logging
 from fedsim.config import Job, read_party_file
-from fedsim.config.schema import to_toml
+from fedsim.config.settings_schema import to_toml
 from fedsim.config.toml_file import ConfigFileError
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table

@@ -15,9 +15,9 @@ from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Farewell, Party
-from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
-from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners
-from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
+from fedsim.protocol.roles.primary_role import EncodedQueries, RemoteSecondary, fetch_partners
+from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, SecondaryResponder, fetch_row_mapping
 from fedsim.protocol.transport import offer_digest
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable

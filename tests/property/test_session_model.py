@@ -19,7 +19,7 @@ from fedsim.errors import PeerError
 from fedsim.protocol import messages as m
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
+from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
 from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.transport import InProcessTransport, decode
 from fedsim.splitnn.secondary_model import start_secondary

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedsim.splitnn.gates import BySimilarity, keep_most_similar
 from fedsim.training.data import MinMaxLabel, StandardLabel
-from fedsim.training.primary import PREFETCHED_BATCHES, PartnerList
+from fedsim.training.primary_steps import PREFETCHED_BATCHES, PartnerList
 from fedsim.types import Links
 from fedsim_lab.ablations import Shuffled
 from resume_fixtures import KillAt, last_tensors, run, same_bits, survive, without_time

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from error_fixtures import raises
 from fedsim.config.job import TrainingSection
-from fedsim.config.schema import find_settings
+from fedsim.config.settings_schema import find_settings
 from fedsim.contribution import Rung
 from fedsim.contribution.tuning import parse_values, tuned_types
 from fedsim.errors import SettingError

@@ -20,7 +20,7 @@ from fedsim.cli.output import (
 )
 from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
-from fedsim.config.schema import to_toml
+from fedsim.config.settings_schema import to_toml
 from fedsim.config.toml_file import read_text_file, set_values
 from fedsim.contribution.job_ladder import (
     JobCases,
@@ -41,7 +41,7 @@ from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, describe_
 from fedsim.errors import FileError
 from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number, pluralise
-from fedsim.runs.inputs import InputRecord, require_unchanged
+from fedsim.runs.input_record import InputRecord, require_unchanged
 from fedsim.runs.run_folder import ENCODED_FOLDER, make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths, remove_paths

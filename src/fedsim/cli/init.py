@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fedsim.cli.options import parse_names
 from fedsim.cli.output import wrap_text
 from fedsim.config import read_job
-from fedsim.config.schema import SCHEMA_FILES, read_schema_text
+from fedsim.config.settings_schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten, unfilled_lines
 from fedsim.data.column_names import have_same_name, is_latitude_column, is_longitude_column
 from fedsim.data.profile import (

@@ -156,7 +156,7 @@ def delete(
 
     fedsim privacy delete job.toml city.toml --of rentals
     """
-    from fedsim.cli.governance import run_delete
+    from fedsim.cli.results import run_delete
 
     run_delete(job, party, of or [], OutputMode(quiet, as_json))
 
@@ -179,7 +179,7 @@ def governance(
 
     fedsim privacy governance job.toml city.toml
     """
-    from fedsim.cli.governance import run_governance
+    from fedsim.cli.results import run_governance
 
     run_governance(job, parties or [], out, OutputMode(quiet, as_json))
 

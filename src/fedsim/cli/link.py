@@ -23,8 +23,8 @@ from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.encoding.quality import LinkageQuality
 from fedsim.linkage.engines import load_engine
-from fedsim.linkage.files import encoded_table_digest, load_encoded, save_encoded
 from fedsim.linkage.identifiers import check_compatible
+from fedsim.linkage.link_files import encoded_table_digest, load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from itertools import count
@@ -26,6 +27,7 @@ from fedsim.cli.options import OutputMode, echo
 from fedsim.cli.output import print_lines, print_table
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
+from fedsim.config.party_file import require_membership
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
@@ -35,13 +37,14 @@ from fedsim.protocol.tls import is_loopback
 from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
-from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, read_audit_log
+from fedsim.runs import deletion
+from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, lock_run_folder, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable
 from fedsim.types import Explanation
 
 if TYPE_CHECKING:
-    from fedsim.runtime.predict import Predictor
+    from fedsim.runtime.predictor import Predictor
     from fedsim.training.explain import Matches
 
 _logger = logging.getLogger("fedsim.parties")
@@ -342,7 +345,7 @@ def _open_predictor(
     job, own = read_job(job_path), read_party_file(party)
     if own.role is not Role.PRIMARY:
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
-    from fedsim.runtime.predict import Predictor  # with PyTorch, which other commands on results do without
+    from fedsim.runtime.predictor import Predictor  # with PyTorch, which other commands on results do without
 
     set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     transport = open_transport(own, insecure=insecure)
@@ -365,3 +368,44 @@ def _read_token(path: Path) -> str:
         message = f"the token in {path} has {len(token)} characters; use at least {MIN_TOKEN_LENGTH}"
         raise FileError(message, code="token-too-short", limit=MIN_TOKEN_LENGTH)
     return token
+
+
+# Data protection
+
+
+def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: OutputMode) -> None:
+    """Write the document of a job; without party files, from those beside it that have the names of its parties."""
+    from fedsim.report.governance import write_governance
+
+    job = read_job(job_path)
+    if not parties:
+        beside = (job_path.with_name(f"{party.name}.toml") for party in job.parties)
+        parties = [path for path in beside if path.is_file()]
+    files = [read_party_file(path) for path in parties]
+    for file in files:
+        require_membership(job, file)
+    write_governance(job, files, out)
+    value = {"file": str(out), "parties": [str(path) for path in parties]}
+    mode.show(value, lambda: print_lines([f"Wrote {out}", f"from {', '.join(map(str, (job_path, *parties)))}"]))
+
+
+def run_delete(job_path: Path, party_path: Path, secondaries: Sequence[str], mode: OutputMode) -> None:
+    """Delete stored rows of these secondaries, and all rows whose retention has ended."""
+    job, own = read_job(job_path), read_party_file(party_path)
+    require_membership(job, own)
+    if own.role is not Role.PRIMARY or not job.protection.sealed:
+        fault = "only a primary under sealed labels stores activations of a secondary"
+        message = f"there is nothing to delete for {own.party} in job '{job.name}': {fault}"
+        raise SettingError(f"{message}; name another job or party", code="nothing-stored")
+    if unknown := set(secondaries) - set(job.secondaries):
+        message = f"the job has no secondary '{min(unknown)}'; choose from {', '.join(job.secondaries)}"
+        raise SettingError(message, code="unknown-party")
+    now = datetime.now(UTC)
+    with lock_run_folder(job, own):  # no process that still has the rows in memory, or could send them
+        requested = {name: deletion.delete_rows(job, own, name, deletion.REQUEST, now) for name in secondaries}
+        deleted = {**deletion.delete_expired_rows(job, own, now), **requested}
+        until = {name: deletion.stored_until(job, own, name) for name in job.secondaries}
+    lines = [f"Deleted {pluralise(rows, 'row')} of {name}." for name, rows in deleted.items()]
+    lines += [f"Rows of {name} may be stored until {end:%Y-%m-%d %H:%M} UTC." for name, end in until.items() if end]
+    stored = {name: end.isoformat() if end else None for name, end in until.items()}
+    mode.show({"deleted": deleted, "stored_until": stored}, lambda: print_lines(lines or ["No rows are stored."]))

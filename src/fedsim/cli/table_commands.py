@@ -19,7 +19,7 @@ from fedsim.errors import SettingError, replace_unprintable
 from fedsim.registry import METRICS
 
 if TYPE_CHECKING:
-    from fedsim.config.schema import SettingDoc
+    from fedsim.config.settings_schema import SettingDoc
 
 
 def demo(
@@ -62,7 +62,7 @@ def profile(
     fedsim profile flats.csv rentals.csv
     """
     from fedsim.cli.init import parse_format
-    from fedsim.cli.profile import ProfileRequest, run_profile
+    from fedsim.cli.profile_output import ProfileRequest, run_profile
 
     tables = {"primary": primary, "secondary": secondary}
     separators = {"primary": separator, "secondary": separator_secondary or separator}
@@ -184,7 +184,7 @@ def explain(
 
     fedsim explain training.wire
     """
-    from fedsim.config.schema import find_settings, list_settings, read_schema_text
+    from fedsim.config.settings_schema import find_settings, list_settings, read_schema_text
 
     if schema is not None:
         typer.echo(read_schema_text(schema), nl=False)

@@ -23,7 +23,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Role
-from fedsim.protocol.roles.primary import ComparisonRun
+from fedsim.protocol.roles.primary_role import ComparisonRun
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder

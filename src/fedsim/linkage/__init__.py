@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedsim._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from fedsim.linkage.files import load_encoded, load_links, save_encoded, save_links
+    from fedsim.linkage.link_files import load_encoded, load_links, save_encoded, save_links
     from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, distance_matrix, get_metric
     from fedsim.linkage.soft_linkage import Diagnostics, diagnose, fit_scale, link, similarities, topk
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "files": ["load_encoded", "load_links", "save_encoded", "save_links"],
+    "link_files": ["load_encoded", "load_links", "save_encoded", "save_links"],
     "metrics": ["Metric", "WeightedField", "WeightedSum", "distance_matrix", "get_metric"],
     "soft_linkage": ["Diagnostics", "diagnose", "fit_scale", "link", "similarities", "topk"],
 }

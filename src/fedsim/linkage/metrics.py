@@ -22,10 +22,10 @@ from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 if TYPE_CHECKING:
-    from fedsim.linkage.search import filters, points, runner, simd, text
+    from fedsim.linkage.search import bit_filters, points, runner, simd, text
     from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 else:  # numba takes a second to import, and parties that do not link need none of its searches
-    filters, points = LazyModule("fedsim.linkage.search.filters"), LazyModule("fedsim.linkage.search.points")
+    bit_filters, points = LazyModule("fedsim.linkage.search.bit_filters"), LazyModule("fedsim.linkage.search.points")
     runner, text = LazyModule("fedsim.linkage.search.runner"), LazyModule("fedsim.linkage.search.text")
     simd = LazyModule("fedsim.linkage.search.simd")
 
@@ -198,13 +198,13 @@ class Hamming:
         def cells_pay() -> bool:
             if len(queries) < MIN_QUERIES_FOR_CELLS:
                 return False
-            return filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
+            return bit_filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
 
         cells = f"rings around centres: a sample needed less than {100 * MAX_SHARE_FOR_CELLS:.0f} % of the pairs"
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
-            Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
-            Backend("flat", flat, lambda: simd.LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
+            Backend("cells", cells, lambda: bit_filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
+            Backend("flat", flat, lambda: simd.LaneSearch(bit_filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
             *_filters_on_gpu(queries, candidates, k, by_ones=False),
         ]
@@ -222,7 +222,7 @@ class Dice:
 
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
         def formula(one: Words, other: Words) -> Floats:
-            ones = filters.count_ones(one)[:, None] + filters.count_ones(other)[None, :]
+            ones = bit_filters.count_ones(one)[:, None] + bit_filters.count_ones(other)[None, :]
             return np.asarray(_hamming_distances(one, other) / np.maximum(ones, 1))
 
         return FormulaBlocks(formula, left, right)
@@ -236,12 +236,12 @@ class Dice:
 
     def steps(self, queries: Words, candidates: Words, partner: Integers) -> Floats:
         # One additional common one changes the distance between filters with a and b ones by 2 / (a + b).
-        ones = filters.count_ones(queries)[:, np.newaxis] + filters.count_ones(candidates)[partner]  # (n, K)
+        ones = bit_filters.count_ones(queries)[:, np.newaxis] + bit_filters.count_ones(candidates)[partner]  # (n, K)
         return np.asarray(2.0 / np.maximum(ones, 2))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:
-            return simd.LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
+            return simd.LaneSearch(bit_filters.BitKernel(queries, candidates, by_ones=True))
 
         return [
             Backend("flat", "popcount of every pair", flat),
@@ -264,7 +264,7 @@ class RankHamming:
     name: str = "rank-hamming"
     whole: bool = True
 
-    def prepare(self, records: Any, table: str) -> filters.RankRuns:
+    def prepare(self, records: Any, table: str) -> bit_filters.RankRuns:
         runs = identifiers.numbers(records, table)
         valid = (
             runs.shape[1] % 2 == 0
@@ -277,14 +277,14 @@ class RankHamming:
             raise InputError(message, code="not-ranks", table=table)
         return np.ascontiguousarray(runs.astype(np.int32))
 
-    def blocks(self, left: filters.RankRuns, right: filters.RankRuns) -> DistanceBlocks:
-        return FormulaBlocks(filters.rank_distances, left, right)
+    def blocks(self, left: bit_filters.RankRuns, right: bit_filters.RankRuns) -> DistanceBlocks:
+        return FormulaBlocks(bit_filters.rank_distances, left, right)
 
-    def disjoint(self, left: filters.RankRuns, right: filters.RankRuns) -> Flags:
+    def disjoint(self, left: bit_filters.RankRuns, right: bit_filters.RankRuns) -> Flags:
         low, high = np.maximum(left[:, 0::2], right[:, 0::2]), np.minimum(left[:, 1::2], right[:, 1::2])
         return np.asarray((high <= low).any(axis=1))
 
-    def backends(self, queries: filters.RankRuns, candidates: filters.RankRuns, k: int) -> Sequence[Backend]:
+    def backends(self, queries: bit_filters.RankRuns, candidates: bit_filters.RankRuns, k: int) -> Sequence[Backend]:
         return [blocks_backend(self, queries, candidates)]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedsim.errors import FileError
 from fedsim.linkage.engines import RECORDS_PER_TASK, CandidateChunk, Engine, QueryTile, TileBest, records_per_chunk
-from fedsim.linkage.files import part_name, save_links
+from fedsim.linkage.link_files import part_name, save_links
 from fedsim.linkage.metrics import Metric
 from fedsim.linkage.soft_linkage import (
     BackendOptions,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.files import encoded_table_digest, spare_bits
+from fedsim.linkage.link_files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import PairwiseMetric, SteppedMetric, get_metric
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms

@@ -6,7 +6,7 @@ from fedsim._lazy import lazy_exports
 _HOMES = {
     "coordinator": ["run_coordinator"],
     "party_context": ["PartyContext", "open_party_context"],
-    "predict": ["Predictor"],
+    "predictor": ["Predictor"],
     "primary": ["run_primary"],
     "secondary": ["run_secondary"],
 }

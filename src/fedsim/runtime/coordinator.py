@@ -7,7 +7,7 @@ from fedsim.errors import FedSimError, PeerError
 from fedsim.linkage.engines import load_engine
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
+from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.run_folder import SECRET_FILE, SERVING_STAGE, WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext

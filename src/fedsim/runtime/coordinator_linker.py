@@ -10,7 +10,7 @@ import numpy as np
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.private_linkage import load_private_links, save_private_links
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
+from fedsim.protocol.roles.primary_role import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.transport import offer_digest
 from fedsim.runs.run_folder import links_path
 from fedsim.runtime.party_context import ReconnectingPeer

@@ -21,7 +21,7 @@ from fedsim.linkage.private_linkage import count_links
 from fedsim.pipeline.partner_features import LocalRows, NewPartners, PartnerFeatures, PartnerInputs
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Farewell, Party, Role
-from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import (
     RETENTION,

@@ -30,13 +30,13 @@ from fedsim.config.party_file import (
 )
 from fedsim.config.policy import policy_violations
 from fedsim.linkage.encoding import Key
-from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
+from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import Message, Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
 from fedsim.protocol.transport import Listener, Transport
-from fedsim.runs import inputs, run_folder
+from fedsim.runs import input_record, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.version import VERSION
 
@@ -274,8 +274,8 @@ def _check_start(job: Job, party_file: PartyFile, audit: run_folder.AuditLog, *,
         raise errors.PolicyError(reasons, code="policy-violation")
     audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
     if again:
-        inputs.discard_run(job, party_file)
-    inputs.require_same_inputs(job, [party_file], predicting=predicting)
+        input_record.discard_run(job, party_file)
+    input_record.require_same_inputs(job, [party_file], predicting=predicting)
 
 
 def _notice_without_paths(state: ConnectionState, error: BaseException) -> Trouble:

@@ -18,10 +18,10 @@ from fedsim.data.splits import single_record_error
 from fedsim.pipeline.fit import FitPlan, Fitted, fit
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Phase, Role
-from fedsim.protocol.roles.primary import send_finish
+from fedsim.protocol.roles.primary_role import send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
-from fedsim.runs.inputs import run_inputs
+from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime.coordinator_linker import CoordinatorLinker
 from fedsim.runtime.partner_rows import partner_model, partners_in_training

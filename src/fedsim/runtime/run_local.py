@@ -14,7 +14,7 @@ from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
 from fedsim.runs.approval import find_approval
-from fedsim.runs.inputs import require_same_inputs
+from fedsim.runs.input_record import require_same_inputs
 from fedsim.runs.run_folder import is_trained, publish_progress, run_path
 from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions

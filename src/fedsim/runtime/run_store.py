@@ -16,7 +16,7 @@ from fedsim.config.job import Job
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.encoding import FittedEncoding
-from fedsim.linkage.files import load_encoded, save_encoded
+from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.pipeline.party_table import NoiseSecrets, PartyData
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.registry import PRESETS

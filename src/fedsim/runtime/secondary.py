@@ -19,7 +19,7 @@ from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, Farewell, Role
-from fedsim.protocol.roles.secondary import (
+from fedsim.protocol.roles.secondary_role import (
     RequestCounter,
     RequestLimits,
     RowMapping,
@@ -29,7 +29,7 @@ from fedsim.protocol.roles.secondary import (
 from fedsim.protocol.session import PeerRestarted, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
-from fedsim.runs.inputs import run_inputs
+from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore

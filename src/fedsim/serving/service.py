@@ -25,7 +25,7 @@ from fedsim.errors import AwayError, FedSimError, InputError, PeerError, replace
 from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.party_context import PartyObserver
-from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.runtime.predictor import Predictions, Predictor
 from fedsim.types import Explanation
 from fedsim.version import VERSION
 

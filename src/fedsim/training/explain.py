@@ -21,7 +21,7 @@ from fedsim.splitnn.secondary_model import AbsentSecondary
 from fedsim.training.boosted_trees import TreeColumns
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
-from fedsim.training.primary import PartnerList
+from fedsim.training.primary_steps import PartnerList
 from fedsim.types import Explanation, Floats, Integers, Links, PartnerEffect
 
 INTEGRATION_STEPS = 50

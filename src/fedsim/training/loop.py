@@ -18,7 +18,7 @@ from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training import data
 from fedsim.training.config import Config
 from fedsim.training.data import ClassTarget, Metrics, NeighbourList, PrimaryData, SecondaryData, Target
-from fedsim.training.primary import (
+from fedsim.training.primary_steps import (
     COMPILED_STEPS,
     BatchRequest,
     CudaGraphStep,

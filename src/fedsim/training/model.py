@@ -15,7 +15,7 @@ from fedsim.training import data, loop
 from fedsim.training.config import Config
 from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.loop import Epoch, History, Hook, TrainingOutline, TrainingProgress
-from fedsim.training.primary import PartnerList, Primary, PrimaryRecords, arrange_lists
+from fedsim.training.primary_steps import PartnerList, Primary, PrimaryRecords, arrange_lists
 from fedsim.types import Floats, Links, Split
 
 

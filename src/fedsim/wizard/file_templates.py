@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedsim.config.job import DEFAULT_EMBEDDING
-from fedsim.config.schema import SCHEMA_FILES, to_toml
+from fedsim.config.settings_schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.registry import METHODS, METRICS

@@ -15,7 +15,7 @@ from fedsim.cli.options import Json, OutputMode, Quiet, parse_names, print_json,
 from fedsim.errors import FedSimError, FileError, SettingError
 
 if TYPE_CHECKING:
-    from fedsim_lab.datasets.registry import AvailableDataset
+    from fedsim_lab.datasets.dataset_registry import AvailableDataset
 
 DataFolder = Annotated[
     Path | None,
@@ -55,7 +55,7 @@ def datasets(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")] = False,
 ) -> None:
     """List the datasets: which can be loaded, with how many records, and where to get the others."""
-    from fedsim_lab.datasets.registry import find_datasets
+    from fedsim_lab.datasets.dataset_registry import find_datasets
 
     rows = [_load_dataset_row(here, data) for here in find_datasets(data)]
     value = {"folder": None if data is None else str(data), "datasets": [row.as_dict() for row in rows]}
@@ -110,7 +110,7 @@ class _DatasetRow:
 
 
 def _load_dataset_row(here: AvailableDataset, folder: Path | None) -> _DatasetRow:
-    from fedsim_lab.datasets.registry import load_dataset
+    from fedsim_lab.datasets.dataset_registry import load_dataset
 
     if here.about.generated:
         return _DatasetRow(here, here.about.records)

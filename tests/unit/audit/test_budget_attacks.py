@@ -13,7 +13,7 @@ from fedsim.config.party_file import Policy, read_party_file
 from fedsim.config.stored_audit import AttackKind
 from fedsim.linkage import private_linkage
 from fedsim.privacy import keyed_prng
-from fedsim.protocol.roles.coordinator import LinkedListState
+from fedsim.protocol.roles.coordinator_role import LinkedListState
 from fedsim.runs.budget import PrimaryBudget
 from fedsim_audit import build_checks
 from fedsim_audit.attacks.attack_finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.table_commands import explain
-from fedsim.config.schema import find_settings
+from fedsim.config.settings_schema import find_settings
 from fedsim.errors import SettingError
 
 

@@ -20,7 +20,7 @@ from fedsim.cli.app import app
 from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
 from fedsim.config.party_file import identifier_columns, read_party_file
-from fedsim.config.schema import load_schema
+from fedsim.config.settings_schema import load_schema
 from fedsim.errors import FedSimError, InputError
 from fedsim.linkage.encoding import Key
 from fedsim_lab.datasets.generated import firms

@@ -16,7 +16,7 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import StaleResultError
 from fedsim.linkage.encoding import Key
-from fedsim.runs import inputs
+from fedsim.runs import input_record
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import read_audit_log, run_path
 from job_fixtures import PARTIES, change, lay_out, read_all
@@ -99,13 +99,13 @@ def test_settings_that_change_no_result_are_not_mentioned(folder):
 
 
 def test_a_run_of_another_release_is_named(folder, monkeypatch):
-    monkeypatch.setattr(inputs, "VERSION", "9.9")
+    monkeypatch.setattr(input_record, "VERSION", "9.9")
     assert {kind for kind, _ in stale(*TRAIN)} == {"release"}
 
 
 def test_a_run_whose_release_recorded_no_inputs_is_named(folder):
     job, own = read_job(Path("job.toml")), read_party_file(Path("city.toml"))
-    (run_path(job, own) / inputs.INPUTS_FILE).unlink()
+    (run_path(job, own) / input_record.INPUTS_FILE).unlink()
     assert stale(*TRAIN) == [("release", "primary 'city'")]
 
 

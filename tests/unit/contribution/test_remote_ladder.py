@@ -28,7 +28,7 @@ from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn.layers import Features

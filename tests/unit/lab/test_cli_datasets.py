@@ -9,7 +9,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.errors import SettingError
-from fedsim_lab.datasets.registry import load_dataset
+from fedsim_lab.datasets.dataset_registry import load_dataset
 
 
 def run(*words: str) -> int:

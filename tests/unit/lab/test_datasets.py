@@ -15,7 +15,7 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.metrics import get_metric
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable
-from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset, load_single_table
+from fedsim_lab.datasets.dataset_registry import SOURCES, find_datasets, load_dataset, load_single_table
 from fedsim_lab.datasets.single_table import generate_sklearn, generate_sklearn_random
 from fedsim_lab.experiment_config import read_experiment_config
 from fedsim_lab.paper_sizes import PAPER_DATA

@@ -15,7 +15,7 @@ from error_fixtures import raises
 from fedsim.contribution.rungs import Rung, run_training
 from fedsim.errors import FileError, InputError
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
-from fedsim_lab.datasets.registry import load_dataset
+from fedsim_lab.datasets.dataset_registry import load_dataset
 
 RNG = np.random.default_rng(3)
 ROWS = 40

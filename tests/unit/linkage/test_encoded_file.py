@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from fedsim.errors import FileError
-from fedsim.linkage.files import load_encoded, save_encoded
+from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.types import EncodedTable
 
 

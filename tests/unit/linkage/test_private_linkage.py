@@ -14,7 +14,7 @@ import pytest
 import reference_distances
 from error_fixtures import raises
 from fedsim.errors import FileError, FingerprintError, InputError, SettingError
-from fedsim.linkage.files import encoded_table_digest
+from fedsim.linkage.link_files import encoded_table_digest
 from fedsim.linkage.private_linkage import (
     LinkageConfig,
     link_encoded_tables,

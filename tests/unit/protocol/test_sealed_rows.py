@@ -7,7 +7,7 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import PeerError
-from fedsim.protocol.roles.coordinator import linked_rows
+from fedsim.protocol.roles.coordinator_role import linked_rows
 from fedsim.protocol.transport import LinkedRows, derive_seal_key, seal_links, unseal_links
 from fedsim.types import Links
 

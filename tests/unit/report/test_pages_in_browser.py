@@ -21,7 +21,7 @@ from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.links_page import links_page
 from fedsim.report.model_charts import gates_page
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve

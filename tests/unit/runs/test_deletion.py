@@ -10,8 +10,8 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.cli import main
-from fedsim.cli.governance import run_delete
 from fedsim.cli.options import OutputMode
+from fedsim.cli.results import run_delete
 from fedsim.errors import SettingError
 from fedsim.runs import deletion
 from fedsim.runs.run_folder import lock_run_folder, open_audit_log, read_audit_log, run_path

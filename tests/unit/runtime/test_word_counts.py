@@ -16,12 +16,12 @@ from fedsim.cli.app import app
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError
 from fedsim.linkage.encoding import Key
-from fedsim.linkage.files import load_encoded
+from fedsim.linkage.link_files import load_encoded
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore
 from job_fixtures import lay_out, read_all, staying

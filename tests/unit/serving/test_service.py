@@ -18,7 +18,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from fedsim.protocol.connection_guard import ConnectionGuard
-from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.runtime.predictor import Predictions, Predictor
 from fedsim.serving import create_app, service
 from fedsim.training import explain
 from fedsim.training.explain import Matches

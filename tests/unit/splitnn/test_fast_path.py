@@ -12,7 +12,7 @@ from fedsim.splitnn.gates import keep_most_similar
 from fedsim.splitnn.layers import FeatureTensors
 from fedsim.training.data import StandardLabel
 from fedsim.training.loop import prepare_job, select_lists, start_local_secondaries, training_settings
-from fedsim.training.primary import BatchRequest, PrimaryRecords, build_batch
+from fedsim.training.primary_steps import BatchRequest, PrimaryRecords, build_batch
 from reference_networks import SlowList, slow_scores
 from training_fixtures import (
     ENCODED,

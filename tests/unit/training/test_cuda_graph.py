@@ -17,7 +17,7 @@ from fedsim.training.loop import (
     start_local_secondaries,
     training_settings,
 )
-from fedsim.training.primary import (
+from fedsim.training.primary_steps import (
     BatchRequest,
     CompiledParts,
     CudaGraphStep,

@@ -19,7 +19,7 @@ from fedsim.training.loop import (
     start_local_secondaries,
     training_settings,
 )
-from fedsim.training.primary import build_batch
+from fedsim.training.primary_steps import build_batch
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 

@@ -22,17 +22,17 @@ from fedsim.pipeline import fit
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
-from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.deletion import rows_path
-from fedsim.runs.inputs import require_same_inputs
+from fedsim.runs.input_record import require_same_inputs
 from fedsim.runs.record import read_run_record, read_test_predictions
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
-from fedsim.runtime import partner_rows, predict
+from fedsim.runtime import partner_rows
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
 from fedsim.runtime.run_store import RunStore
 from fedsim.runtime.secondary import run_secondary
@@ -269,7 +269,7 @@ def test_a_partner_whose_table_has_changed_since_training_does_not_answer_and_th
 
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
 def test_another_release_uses_a_model_and_does_not_pass_for_the_one_that_trained_it(world, monkeypatch):
-    monkeypatch.setattr("fedsim.runs.inputs.VERSION", "9.9")
+    monkeypatch.setattr("fedsim.runs.input_record.VERSION", "9.9")
     world.bring("notary")
     world.bring("rentals")
     assert world.predictor().predict(world.records[:1]).by == "fedsim"
@@ -424,7 +424,7 @@ def test_a_partner_that_has_been_away_for_longer_than_we_wait_is_not_waited_for_
     world.bring("notary")
     predictor = world.predictor(wait_seconds=1.0)
     predictor.predict(world.records[:1])
-    monkeypatch.setattr(predict, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
+    monkeypatch.setattr(predictor, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
     for row in range(5):
         assert predictor.predict(world.records[row : row + 1]).by == "solo"
 

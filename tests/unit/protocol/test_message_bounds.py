@@ -9,7 +9,7 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import PeerError, WireError
-from fedsim.protocol.bounds import GENERAL_BOUNDS, ListSizes, MessageBounds
+from fedsim.protocol.message_bounds import GENERAL_BOUNDS, ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS
 from fedsim.protocol.transport import LAYOUTS, MAX_FRAME_BYTES
 from message_fixtures import SIZES, small

@@ -30,10 +30,10 @@ from fedsim.protocol.messages import (
     RowOrder,
     Want,
 )
-from fedsim.protocol.roles import coordinator as coordinator_module
-from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
-from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
-from fedsim.protocol.roles.secondary import fetch_row_mapping
+from fedsim.protocol.roles import coordinator_role
+from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
+from fedsim.protocol.roles.primary_role import EncodedQueries, fetch_new_partners, fetch_partners
+from fedsim.protocol.roles.secondary_role import fetch_row_mapping
 from fedsim.protocol.transport import Envelope, offer_digest
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
@@ -158,7 +158,7 @@ def test_partners_of_equal_records_are_sent_once_and_reach_each_of_them(tmp_path
 def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch, caplog):
     caplog.set_level("INFO", "fedsim.parties")
     monkeypatch.setattr(session_module, "NOTICE_SECONDS", 0.01)
-    monkeypatch.setattr(coordinator_module, "POLL", 0.01)
+    monkeypatch.setattr(coordinator_role, "POLL", 0.01)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
         asking = started(fetch_partners, city, question(), "")
         until(
@@ -255,7 +255,7 @@ def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, 
         coordinator._lists["rentals"].candidates = table(40, 7)
         return link_encoded_tables(queries, candidates, *others, **options)
 
-    monkeypatch.setattr(coordinator_module, "link_encoded_tables", linking)
+    monkeypatch.setattr(coordinator_role, "link_encoded_tables", linking)
     coordinator._lists["rentals"].candidates = CANDIDATES
     fault = refused(coordinator, CITY, queries_of())
     assert fault.code == "identifiers-changed"
@@ -345,7 +345,7 @@ def test_any_other_setting_error_is_not_taken_for_tau(tmp_path, monkeypatch):
     def fail(*given, **options):
         raise SettingError("distances spread by 7", code="some-setting")
 
-    monkeypatch.setattr(coordinator_module, "link_encoded_tables", fail)
+    monkeypatch.setattr(coordinator_role, "link_encoded_tables", fail)
     fault = linked_alone(tmp_path)
     assert fault.code == "some-setting"
     assert "tau" not in str(fault)

@@ -37,8 +37,8 @@ from fedsim.protocol.messages import (
     UseBest,
     Want,
 )
-from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.roles.secondary import (
+from fedsim.protocol.roles.primary_role import RemoteSecondary
+from fedsim.protocol.roles.secondary_role import (
     RequestCounter,
     RequestLimits,
     RowMapping,
@@ -370,7 +370,7 @@ def test_a_study_gives_no_new_count_to_predictions(hear):
 
 @pytest.mark.parametrize("before", [[], [Meet(True)]])
 def test_a_question_without_gradients_has_a_limited_number_of_rows(tmp_path, monkeypatch, before):
-    monkeypatch.setattr("fedsim.protocol.roles.secondary.INFERENCE_ROWS", 3)
+    monkeypatch.setattr("fedsim.protocol.roles.secondary_role.INFERENCE_ROWS", 3)
     hear = Heard(tmp_path)
     hear(Begin(STEPS), *before)
     with raises(PeerError, "bad-rows"):

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fedsim.config.job import read_job
-from fedsim.config.schema import (
+from fedsim.config.settings_schema import (
     SCHEMA_FILES,
     SCHEMA_FOLDER,
     SettingDoc,

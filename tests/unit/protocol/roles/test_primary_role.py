@@ -13,7 +13,7 @@ from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import pack_tensor, wire_format
 from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, Unchanged, Want
-from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
+from fedsim.protocol.roles.primary_role import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
 from fedsim.protocol.transport import NO_BYTES
 from fedsim.registry import WIRE_FORMATS
 from fedsim.types import EncodedTable
