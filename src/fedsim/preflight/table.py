@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,12 @@ from fedsim.config import Job, PartyFile
 from fedsim.config.party_file import PartyColumns, identifier_columns, resolve_columns
 from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message, missing_identifier_message
-from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
-from fedsim.data.splits import (
-    column_split,
-    group_equal_records,
-    group_split,
-    random_split,
-    read_times,
-    single_record_error,
-    time_split,
-)
-from fedsim.data.table_reader import infer_numbers
-from fedsim.errors import FedSimError
+from fedsim.data.splits import single_record_error
+from fedsim.errors import FedSimError, InputError
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
 from fedsim.linkage.encoding.quality import measure_own_table
+from fedsim.pipeline.party_table import PartyData
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.messages import Role
@@ -37,7 +29,6 @@ from fedsim.types import derive_seed
 
 SettingPath = tuple[str, ...]  # such as ("label", "column")
 MIN_STEPS = 200
-MIN_GROUPS = 3  # training, validation and test need one each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,6 +53,18 @@ class PartyInJob:
     def source(self) -> str:
         """The party's table in messages."""
         return str(self.own.data.source) if self.own.data else ""
+
+    @cached_property
+    def data(self) -> PartyData | None:
+        """The table as training reads it; None if it is incomplete."""
+        if self.table is None or self.columns is None:
+            return None
+        return PartyData(self.table.frame, self.columns, self.own, self.job, self.source)
+
+    @cached_property
+    def linking(self) -> "list[_LinkingColumn]":
+        """Every field and salt of this party whose column is there."""
+        return _linking_columns(self)
 
 
 def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, list[CheckFinding]]:
@@ -118,38 +121,22 @@ def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
             result = f"k is {k:,}, but the table has {here:,} records"
             yield failure("records", result, f"lower k to {here:,} or less in the job")
     else:
-        yield from _check_split(case, frame)
+        yield from _check_split(case.data) if case.data else ()
     if largest > MAX_FRAME_BYTES:
         result = f"the largest message would have {largest:,} bytes, but only {MAX_FRAME_BYTES:,} are allowed"
         yield failure("records", result, "use fewer records, shorter filters or a smaller k")
     yield ok("records", f"{here:,}")
 
 
-def _check_split(case: PartyInJob, frame: pl.DataFrame) -> Iterator[CheckFinding]:
-    """Split the records that have a label by the seed of the training; an error says why this is impossible."""
-    kind, own = case.job.task.split, case.own
-    cells = _label_cells(case)
-    gaps = [fault.rows for fault in cells.faults if fault.kind is FaultKind.MISSING] if cells else []
-    rows = np.setdiff1d(np.arange(len(frame)), np.concatenate(gaps)) if gaps else np.arange(len(frame))
-    if not len(rows):
-        return  # reported by the check of the label
-    rng = np.random.default_rng(derive_seed(case.job.seed, own.name, "split"))
-    if kind == "random":
-        random_split(len(rows), rng)
-    elif kind == "group":
-        linking = [name for name in dict.fromkeys(_own_identifiers(own, case.job)) if name in frame.columns]
-        groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
-        if groups < MIN_GROUPS:
-            result = f"there are only {groups} different sets of identifiers, but a group split needs {MIN_GROUPS}"
-            yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
-        elif linking:
-            group_split(group_equal_records(frame.select(linking))[rows], rng)
-    elif case.columns and case.columns.split and own.data:
-        by = frame[case.columns.split][rows]
-        if kind == "time":
-            time_split(read_times(by, case.source))
-        else:
-            column_split(by, rng)
+def _check_split(data: PartyData) -> Iterator[CheckFinding]:
+    """Split the records as training does; an error says why this is impossible."""
+    agreed = [name for names in data.columns.identifiers.values() for name in names]
+    try:
+        data.draw_split(data.job.task.split, np.random.default_rng(derive_seed(data.job.seed, data.own.name, "split")))
+    except InputError as error:
+        # The cells of the label and of identifiers have their own checks.
+        if error.code == "cannot-split" or error.details.get("column") not in (data.columns.label, *agreed):
+            yield error_finding("records", error)
 
 
 def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
@@ -251,7 +238,7 @@ class _LinkingColumn:
 
 def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     """Check every column that links, for every secondary it links with."""
-    columns = _linking_columns(case)
+    columns = case.linking
     swapped = [pair for pair in combinations(columns, 2) if _are_swapped(*pair)]
     findings = []
     for one, other in swapped:
@@ -282,7 +269,7 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
 def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
     """Measure on the party's own table what its encoded identifiers find again."""
     by_secondary: dict[str, list[_LinkingColumn]] = {}
-    for column in _linking_columns(case):
+    for column in case.linking:
         by_secondary.setdefault(column.secondary, []).append(column)
     for name, columns in by_secondary.items():
         terms = case.job.secondaries[name]
@@ -304,7 +291,6 @@ def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
-    """Read every field and salt of this party whose column is there."""
     columns = []
     frame = case.table.frame if case.table else pl.DataFrame()
     for name, terms in case.job.secondaries.items():
@@ -401,10 +387,9 @@ ISO_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
     """Check that the features can be prepared, and warn about those that probably mean something else."""
-    if case.table is None or case.columns is None:
+    if case.data is None:
         return
-    missing = case.own.data.missing if case.own.data else ()
-    frame, kinds = infer_numbers(case.table.frame.select(case.columns.features or ()), missing), case.own.features.kinds
+    frame, kinds = case.data.features, case.own.features.kinds
     open_kinds = frame.select(column for column in frame.columns if column not in kinds)
     for suspect, what, fix in _SUSPECTS:
         names = [column.name for column in open_kinds.iter_columns() if suspect(column)]
@@ -413,7 +398,7 @@ def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
             shown = f"column{'s' * (len(names) > 1)} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
             yield warning("features", f"{shown}: {what}", fix)
             open_kinds = open_kinds.drop(names)
-    fit_preprocessor(frame, party=str(case.own.party), rules=FeatureRules(kinds=kinds))
+    case.data.fit_features()
     yield ok("features", f"{frame.width:,}, all can be prepared")
 
 

@@ -7,18 +7,22 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 import pytest
 
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.errors import InputError
 from fedsim.linkage.encoding import Key, NumericFilter
+from fedsim.pipeline.party_table import PartyData
 from fedsim.preflight import check
 from fedsim.preflight.check import CheckReport, check_disk, check_job
 from fedsim.preflight.estimate import NetworkLink, build_workload, estimate_cost
@@ -30,6 +34,7 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
 from fedsim.registry import ENCODINGS, PRESETS
 from fedsim.runs.run_folder import lock_run_folder
+from fedsim.types import derive_seed
 from fedsim_ops.relay import read_relay
 from job_fixtures import PARTIES, approve_now, change, fill
 from relay_fixtures import HUB, relay_in_thread
@@ -635,7 +640,38 @@ def test_a_split_by_group_needs_groups(folder):
     change(folder / "job.toml", '"random"', '"group"')
     for name, place in (("lat", "1.3"), ("lon", "103.8")):
         column(folder, "flats.csv", name, [place] * 120)
-    assert_found(failures(report(folder, "city")), "records", "", "task.split")
+    assert_found(failures(report(folder, "city")), "records", "cannot-split", "1 group", "at random")
+
+
+NAMED = """
+[secondaries.rentals.schema]
+version = 1
+fields = [{ column = "name", encoding = { kind = "string" } }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "codes"),
+    [(["Ada", "ADA", "ada", "Ada ", "aDA", "AdA"], ["cannot-split"]), (["Ada", "Bea", "Cy", "Dan", "Eve", "Fay"], [])],
+)
+def test_a_group_split_is_checked_as_training_draws_it(folder, names, codes):
+    job = folder / "job.toml"
+    change(job, '"random"', '"group"')
+    job.write_text(job.read_text().partition("[secondaries.rentals.schema]")[0] + NAMED)
+    column(folder, "flats.csv", "name", names * 20)
+    found = [finding.code for finding in failures(report(folder, "city")) if finding.check == "records"]
+    table = PartyData.read(read_job(job), read_party_file(folder / "city.toml"))
+    with pytest.raises(InputError) if codes else nullcontext():
+        table.draw_split("group", np.random.default_rng(derive_seed(7, "city", "split")))
+    assert found == codes
+
+
+def test_what_a_group_split_cannot_read_is_reported_once(folder):
+    change(folder / "job.toml", '"random"', '"group"')
+    with_commas(folder, "flats.csv", "lat")
+    assert {finding.check for finding in failures(report(folder, "city")) if "'lat'" in finding.result} == {
+        "identifiers"
+    }
 
 
 @pytest.mark.parametrize(
