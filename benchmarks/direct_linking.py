@@ -20,8 +20,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from fedsim.linkage import topk
 from fedsim.linkage.direct import PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
-from fedsim.linkage.direct.encrypted_table import EncryptedTable, OpenedEntries, build_table, listed_tokens
+from fedsim.linkage.direct.encrypted_table import NO_PLACE, EncryptedTable, OpenedEntries, build_table, listed_tokens
 from fedsim.linkage.direct.exchange import TokenValues, evaluate_tokens, open_rows
+from fedsim.linkage.direct.token_kinds import NO_SHARE
 from fedsim.linkage.direct.token_links import TokenLinks, TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.types import Floats, Integers
@@ -45,17 +46,16 @@ def entries_in_the_clear(
         length = last - first
         at = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
         token = np.repeat(np.arange(len(distinct)), length)
+        places = np.where(listed.share == NO_SHARE, NO_PLACE, listed.share)
         y = np.zeros((len(at), 16), np.uint8)
-        opened.append(
-            OpenedEntries(token, length, theirs.rows[listed.record[at]], listed.share[at], y, listed.hint[at])
-        )
+        opened.append(OpenedEntries(token, length, theirs.rows[listed.record[at]], places[at], y, listed.hint[at]))
     return opened
 
 
 def openable(entries: Sequence[OpenedEntries], rows: int) -> np.ndarray:
     """Return which rows open: those with one share at 0 or two different ones, from any record."""
     pairs = np.unique(np.concatenate([np.column_stack([of.row, of.x]) for of in entries]), axis=0)
-    return np.bincount(pairs[:, 0], np.where(pairs[:, 1] == 0, 2, 1), rows) >= 2
+    return np.bincount(pairs[:, 0], np.where(pairs[:, 1] == 0, 2, pairs[:, 1] != NO_PLACE), rows) >= 2
 
 
 def plain_links(schema: TokenSchema, theirs: object, ours: object, k: int) -> tuple[TokenPairs, TokenLinks, TokenLinks]:
@@ -131,7 +131,7 @@ def measure_places() -> None:
         print(f"{title}: {len(ours):,} x {len(theirs):,} places, recall@{PLACE_K} of the exact neighbours")
         tables = [{"lat": of[:, 0], "lon": of[:, 1]} for of in (theirs, ours)]
         for metres in (25, 50, 100, 200):
-            for cap, reach in ((64, 2), (64, 4), (256, 2)):
+            for cap, reach in ((16, 2), (64, 1), (64, 2)):
                 levels = int(np.ceil(np.log2(51_200 / metres)))
                 kind = PlaceTokens(metres=metres, levels=levels, cap=cap, reach=reach)
                 schema = TokenSchema((TokenField(("lat", "lon"), kind),))

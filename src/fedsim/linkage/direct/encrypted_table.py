@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedsim.errors import FingerprintError, InputError, SettingError
 from fedsim.linkage.direct import oprf
-from fedsim.linkage.direct.token_kinds import ALONE, TokenKind, Tokens
+from fedsim.linkage.direct.token_kinds import ALONE, NO_SHARE, TokenKind, Tokens
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.privacy.keyed_prng import secret_permutation
 from fedsim.storage.tensor_file import arrays_digest, damaged_file, load_tensors, save_tensors
@@ -34,6 +35,7 @@ from fedsim.validation import validate_integer
 TABLE_FORMAT = "fedsim token table 1"
 PRIME = 2**128 - 159  # the field of the shares
 KEY_BYTES, TAG_BYTES, SEAL_BYTES, SALT_BYTES = 16, 8, 16, 16
+NO_PLACE = (1 << 32) - 1  # of a share that is of no use
 ENTRY = np.dtype([("row", "<u4"), ("x", "<u4"), ("y", "u1", KEY_BYTES), ("hint", "<i8")])
 ENTRY_BYTES = ENTRY.itemsize + SEAL_BYTES
 VALUE_BYTES = 32  # of the value of a token that derive keys
@@ -289,17 +291,20 @@ class _Builder:
         for at, share in zip(rows.tolist(), tokens.share.tolist(), strict=True):
             if at != row:
                 row, (secret, slope, seed) = at, self.row_secret(at)
-            x = 0 if share == ALONE else _share_place(seed, (place << 32) + share)
+            x = _share_place(seed, place, share)
             places.append(x)
-            values += ((secret + slope * x) % PRIME).to_bytes(KEY_BYTES, "little")
+            y = 0 if x == NO_PLACE else (secret + slope * x) % PRIME
+            values += y.to_bytes(KEY_BYTES, "little")
         plain["x"], plain["y"] = places, np.frombuffer(bytes(values), np.uint8).reshape(-1, KEY_BYTES)
         return plain
 
 
-def _share_place(seed: bytes, share: int) -> int:
-    """Return where on the line a share lies: a number other than 0 that shows nothing about the share."""
-    digest = hashlib.blake2b(share.to_bytes(8, "big"), key=seed, digest_size=4).digest()
-    return max(1, int.from_bytes(digest, "little"))
+def _share_place(seed: bytes, field: int, share: int) -> int:
+    """Return where on the line a share lies: at 0, where the key is, or at a place that shows nothing about it."""
+    if share in (ALONE, NO_SHARE):
+        return 0 if share == ALONE else NO_PLACE
+    digest = hashlib.blake2b(struct.pack(">II", field, share), key=seed, digest_size=4).digest()
+    return 1 + int.from_bytes(digest, "little") % (NO_PLACE - 1)
 
 
 def listed_tokens(kind: TokenKind, tokens: Tokens, min_rows: int = 1) -> Tokens:
@@ -340,6 +345,7 @@ def _row_keys(opened: Sequence[OpenedEntries]) -> Iterator[tuple[int, int]]:
     row, x = (np.concatenate([getattr(of, name) for of in opened]) for name in ("row", "x"))
     y = np.concatenate([of.y for of in opened])
     order = np.lexsort((x, row))
+    order = order[x[order] != NO_PLACE]
     row, x, y = row[order], x[order], y[order]
     new = np.append(True, (row[1:] != row[:-1]) | (x[1:] != x[:-1]))[: len(row)]
     row, x, y = row[new], x[new].tolist(), y[new]

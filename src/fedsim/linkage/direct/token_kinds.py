@@ -8,9 +8,10 @@ computes the same tokens. In the margins, T is the number of tokens and S that o
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedsim.validation import convert_scalars, validate_integer, validate_number
 METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS
 MIN_COSINE = 0.01  # bands at the poles
 MAX_CELL = 2.0**40
-ALONE = 0  # the share of a token that opens a row by itself
+ALONE, NO_SHARE = 0, -1  # the share of a token that opens a row by itself, and of one that does not help to open it
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,42 +213,48 @@ class TextTokens:
         words = list(dict.fromkeys(sequence))
         if not words:
             return np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
-        place = {word: number for number, word in enumerate(words)}
-        shares: dict[tuple[int, ...], int] = {}
+        shares: dict[frozenset[str], int] = {}
 
-        def share(*of: int) -> int:
-            """Return the number of the share that tokens of one word, or of a pair of words, have in common."""
-            return shares.setdefault(tuple(sorted(set(of))), len(shares) + 1)
+        def share(*of: str) -> int:
+            """Return the number of the share that all tokens of a word, or of a pair of words, have in common."""
+            return shares.setdefault(frozenset(of), len(shares) + 1)
 
-        joined = {left + right: share(place[left], place[right]) for left, right in pairwise(sequence)}
-        joined |= {word: share(place[word]) for word in words}
-        deleted: dict[str, int] = {}
-        longest = sorted((word for word in words if len(word) >= MIN_DELETION and word.isalpha()), key=_by_length)
-        for word in longest[:DELETION_WORDS]:
-            deleted |= {word[:at] + word[at + 1 :]: share(place[word]) for at in range(len(word))}
-            deleted[word] = share(place[word])
-        joined, deleted = (
-            dict(list(of.items())[:most]) for of, most in ((joined, self.words), (deleted, self.deletions))
-        )
-        sampled, own = self._samples(words)
+        joined = {left + right: share(left, right) for left, right in pairwise(sequence)}
+        joined |= {word: share(word) for word in words}
+        long = sorted((word for word in words if len(word) >= MIN_DELETION and word.isalpha()), key=_by_length)
+        cut = {word: dict.fromkeys([word, *(word[:at] + word[at + 1 :] for at in range(len(word)))]) for word in long}
+        times = Counter(chain.from_iterable(cut.values()))
+        deleted = {
+            part: share(word) if times[part] == 1 else NO_SHARE for word in long[:DELETION_WORDS] for part in cut[word]
+        }
+        sampled, origins = self._samples(words)
+        joined, deleted = (dict(list(of.items())[:n]) for of, n in ((joined, self.words), (deleted, self.deletions)))
         parts = (
             sampled,
             mix(JOINED, hash_texts(joined)),
             mix(DELETED, hash_texts(deleted)),
             mix(WHOLE, hash_texts([" ".join(sorted(sequence))])),
         )
-        numbers = [*(share(*pair) for pair in own.tolist()), *joined.values(), *deleted.values(), ALONE]
-        alone = len(shares) < 2  # a text of one word opens with one token
+        sampled_shares = []
+        for left, right in origins:
+            both = left & right  # what one word has by itself must not be two shares
+            names = (*both,) if both else (min(left), min(right))
+            sampled_shares.append(NO_SHARE if len(both) > 1 else share(*names))
+        numbers = np.array([*sampled_shares, *joined.values(), *deleted.values(), ALONE], np.int64)
         part = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(tokens) for tokens in parts])
-        return np.concatenate(parts), part, np.array(numbers, np.int64) * (not alone)
+        return np.concatenate(parts), part, numbers if len(words) > 1 else np.full(len(numbers), ALONE)
 
-    def _samples(self, words: list[str]) -> tuple[Words, Integers]:
-        """Return the tokens of sampled pairs, and the two words from which each was sampled."""
-        grams = {f" {word} "[at : at + 3]: number for number, word in enumerate(words) for at in range(len(word))}
-        grams |= {f"word {word}": number for number, word in enumerate(words)}
-        features, word = hash_texts(grams), np.array(list(grams.values()))
+    def _samples(self, words: list[str]) -> tuple[Words, list[tuple[set[str], set[str]]]]:
+        """Return the tokens of sampled pairs, and the words in which both features of each pair occur."""
+        origin: dict[str, set[str]] = defaultdict(set)
+        for word in words:
+            padded = f" {word} "
+            for feature in (*(padded[at : at + 3] for at in range(len(word))), f"word {word}"):
+                origin[feature].add(word)
+        features, origins = hash_texts(origin), list(origin.values())
         chosen = mix(features[:, np.newaxis], np.arange(2 * self.samples)).argmin(axis=0).reshape(-1, 2)
-        return mix(SAMPLED, np.arange(self.samples), *features[chosen].T), word[chosen]
+        tokens = mix(SAMPLED, np.arange(self.samples), *features[chosen].T)
+        return tokens, [(origins[left], origins[right]) for left, right in chosen.tolist()]
 
 
 _RULES = WordRules(legal_forms=tuple(LEGAL_FORMS))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.linkage.direct.encrypted_table import OpenedEntries
+from fedsim.linkage.direct.encrypted_table import NO_PLACE, OpenedEntries
 from fedsim.linkage.direct.token_kinds import SharedTokens, mix
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
 from fedsim.types import Flags, Floats, Integers, Words
@@ -100,7 +100,7 @@ class TokenPairs:
             np.add.at(cells[:, place], query.rows[query.tokens.record], mix(query.tokens.token))
             weight[query.rows, place] = field.weight
         distinct = np.unique(np.concatenate(shares), axis=0)  # a share at 0 is the key itself
-        counts = np.bincount(distinct[:, 0], np.where(distinct[:, 1] == 0, 2, 1), len(pairs))
+        counts = np.bincount(distinct[:, 0], np.where(distinct[:, 1] == 0, 2, distinct[:, 1] != NO_PLACE), len(pairs))
         record, row = np.divmod(pairs, rows)
         relative = np.array([field.kind.RIVALS for field in schema.fields])
         return cls(record, row, similarity, counts >= 2, cells, weight, relative, rows)

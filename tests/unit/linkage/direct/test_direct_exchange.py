@@ -13,7 +13,7 @@ from fedsim.linkage.direct import CodeTokens, NumberTokens, PlaceTokens, TextTok
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
 from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, evaluate_tokens, open_rows
 from fedsim.linkage.direct.key_store import KeyStore
-from fedsim.linkage.direct.token_kinds import DELETED, SAMPLED, WHOLE
+from fedsim.linkage.direct.token_kinds import DELETED, NO_SHARE, SAMPLED, WHOLE
 from fedsim.linkage.direct.token_links import NOBODY
 from fedsim.linkage.encoding.filters import IdentifierColumn
 
@@ -76,7 +76,7 @@ def plain_links(theirs, ours, kind):
         for token, (part, _) in tokens.items():
             for row, _, share in lists.get(token, ()):
                 rarity = math.log((1 + len(theirs)) / len(lists[token]))
-                shares[row] |= {share} if share else {1, 2}
+                shares[row] |= {share} - {NO_SHARE} if share else {1, 2}
                 if part == DELETED:
                     deleted[row].append(rarity)
                 else:
@@ -359,3 +359,18 @@ def test_a_changed_vector_with_a_valid_digest_is_left_out_without_an_error(tmp_p
 def test_vectors_must_be_as_many_as_rows():
     with raises(InputError, "vector-count"):
         build_table(NAMES, {"name": ["Belgor"]}, np.zeros((2, 1), np.float32), KEY)
+
+
+SIMILAR = ("belgor", "gorbel", "belgo", "elgor", "marin", "marie", "mari", "trading", "shipping")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_single_word_of_a_row_opens_it_even_if_its_words_resemble_each_other(seed):
+    rng = np.random.default_rng(seed)
+    rows = [list(rng.choice(SIMILAR, size=3, replace=False)) for _ in range(4)]
+    schema = TokenSchema((TokenField(("name",), TextTokens(samples=40)),))
+    for row in rows:
+        table = build_table(schema, {"name": [" ".join(row)]}, np.zeros((1, 1), np.float32), KEY)
+        for word in row:
+            assert len(opened_by(table, {"name": [word]}).rows) == 0
+        assert len(opened_by(table, {"name": [" ".join(row[:2])]}).rows) == 1

@@ -55,7 +55,7 @@ def slow_tokens(kind, text):
     joined = dict.fromkeys([a + b for a, b in pairwise(sequence)] + words)
     deleted = {}
     for word in sorted((w for w in words if len(w) >= 5 and w.isalpha()), key=lambda w: (-len(w), w))[:2]:
-        deleted |= dict.fromkeys([word[:at] + word[at + 1 :] for at in range(len(word))] + [word])
+        deleted |= dict.fromkeys([word] + [word[:at] + word[at + 1 :] for at in range(len(word))])
     return {
         SAMPLED: {slow_mix(SAMPLED, at, chosen[2 * at], chosen[2 * at + 1]) for at in range(kind.samples)},
         JOINED: {slow_mix(JOINED, slow_hash(word)) for word in list(joined)[: kind.words]},
