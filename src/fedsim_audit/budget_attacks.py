@@ -505,7 +505,7 @@ def _ask_within_limits(
 
 def link_limits(audit: BudgetAudit) -> LinkLimits:
     policy = audit.coordinator
-    return LinkLimits(audit.allowance.new_records, policy.max_new_links, policy.max_links)
+    return LinkLimits(audit.allowance.new_records, policy.max_new_links)
 
 
 def list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
-from fedsim.config.party_file import PartyColumns, PartyFile, Policy
+from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyColumns, PartyFile, Policy
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.privacy.mechanisms import MinimumDegree, NoisyFeatures, PlanarLaplace
@@ -165,8 +165,8 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
 def _secondary_limits(policy: Policy) -> Iterator[str]:
     yield (
         "only rows that the coordinator linked to records of the primary, each once per request; the steps of the job, "
-        f"across all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with different numbers "
-        "(max_repeated_epochs); one request without gradients per epoch, and a few at the end"
+        f"across all restarts, of which {MAX_REPEATED_EPOCHS} epochs may be repeated with different numbers; one "
+        "request without gradients per epoch, and a few at the end"
     )
     yield f"predictions of up to {policy.max_new_records:,} new records (max_new_records)"
     records = "all" if policy.max_records is None else f"{policy.max_records:,}"

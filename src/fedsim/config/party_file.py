@@ -20,12 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
+from fedsim.config.job import Job, PartyName, check_listen_address
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import have_same_name, missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import FileError, InputError, SettingError, nearest_word, replace_unprintable
-from fedsim.linkage.encoding.schema import HARDENINGS
 from fedsim.protocol.addresses import Proxy, RelayAddress
 from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 PROXY_LOGIN_VARIABLE = "FEDSIM_PROXY_LOGIN"
+# Epochs whose steps a secondary repeats with different numbers: a training resumed on another machine has such.
+MAX_REPEATED_EPOCHS = 3
 MAX_COLUMN_NAME_LENGTH = 500
 COLUMN_NAMES_TITLE = "a list of column names"
 PARTY_NAMES_TITLE = "a list of party names"
@@ -132,14 +133,8 @@ class Policy(ConfigSection):
     """Smallest number of its own records with which the party takes part: with few records, each is easier to find."""
     columns: ColumnNameList | None = setting(None, example=["lat", "lon", "rent"], title=COLUMN_NAMES_TITLE)
     """The columns of the table that jobs may use as identifier, feature or label. Default: all."""
-    min_k: Annotated[int | None, whole_number(1, 10_000)] = setting(None, example=10)
-    """Smallest accepted `k`: longer lists reveal less about each record."""
     max_k: Annotated[int | None, whole_number(1, 10_000)] = setting(None, example=50)
     """Largest accepted `k`: longer lists reveal more records."""
-    hardening: Annotated[tuple[Annotated[str, OneOf(HARDENINGS)], ...], Strict(False)] = setting(
-        (), example=["balance"]
-    )
-    """Hardening steps that the encoding must include."""
     max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=10)
     """Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. Jobs without
     blur are refused."""
@@ -153,12 +148,6 @@ class Policy(ConfigSection):
     """Privacy audit required before this party takes part. Default: none."""
     max_retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
     """Largest accepted `retention_days` of jobs with sealed labels. Default: no limit."""
-    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = setting(None, example=["fedsim"])
-    """Accepted methods. Default: all."""
-    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = setting(None, example=["float32"])
-    """Accepted number formats in messages. Default: all."""
-    max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=100)
-    """Largest accepted number of epochs; jobs that do not state it are refused."""
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 10_000
     """Coordinator and secondary: number of different records per list that they link, or answer for, after training,
     over all predictions of a job: noise protects against a limited number of requests."""
@@ -166,9 +155,6 @@ class Policy(ConfigSection):
     """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
     many as in training are always allowed. Without this limit, the noise could be averaged out by predicting
     near-copies of a record."""
-    max_links: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=500)
-    """Coordinator only: number of different records of the primary's table that it links to one candidate; a table that
-    needs more is refused. n links reveal as much as one with noise divided by sqrt(n). Default: no limit."""
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
@@ -183,28 +169,14 @@ class Policy(ConfigSection):
     max_record_uses: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=100)
     """Secondary only: number of new records of one primary to which predictions may link any one of its records, over
     all jobs. A record that many others are linked to can be located from all of them together. Default: no limit."""
-    max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
-    """Secondary only: number of epochs whose steps may be repeated with different numbers. A resumed training repeats
-    the steps since its last checkpoint, which shows nothing new unless the numbers differ, as on another machine."""
     report_metrics: bool = False
     """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
     such as NVFlare. Otherwise the engine learns only which epoch is done."""
-    primary: PartyNameList | None = setting(None, example=["city"], title=PARTY_NAMES_TITLE)
-    """Accepted primaries. Default: all."""
-    coordinator: PartyNameList | None = setting(None, example=["notary"], title=PARTY_NAMES_TITLE)
-    """Accepted coordinators. Default: all."""
-    secondaries: PartyNameList | None = setting(None, example=["schools"], title=PARTY_NAMES_TITLE)
-    """Accepted other secondaries. Default: all."""
+    parties: PartyNameList | None = setting(None, example=["notary", "city"], title=PARTY_NAMES_TITLE)
+    """Accepted other parties of a job. Default: all."""
     approve: JobHashList = setting((), example=["0b1c2d3e" * 8])
     """Jobs that are approved without `fedsim approve`, by their full 64-digit hash: another job with the same first
     digits can be found in minutes."""
-
-    @model_validator(mode="after")
-    def _check_k_range(self) -> Self:
-        if self.min_k is not None and self.max_k is not None and self.min_k > self.max_k:
-            message = f"min_k={self.min_k} is larger than max_k={self.max_k}; swap them"
-            raise RuleError(message, "min_k", code="empty-range")
-        return self
 
 
 class TlsSettings(ConfigSection):
@@ -228,13 +200,11 @@ class DataSettings(ConfigSection):
     """File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet."""
     url: str | None = setting(None, example="postgresql://reader@db.example.org/city", repr=False, title=URL_TITLE)
     """Database with the table, instead of a file; FedSim only reads from it. The password for PostgreSQL is taken from
-    the URL, password_file, PGPASSWORD or ~/.pgpass."""
+    the URL, PGPASSWORD or ~/.pgpass."""
     table: ColumnName | None = setting(None, example="flats", title="the name of a table")
     """Name of the table in the database, as schema.table if needed."""
     query: str | None = setting(None, example=EXAMPLE_QUERY, repr=False, title=QUERY_TITLE)
     """SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order."""
-    password_file: ConfigSecret | None = setting(None, example="password", title=KEY_TITLE)
-    """File with the database password in its first line, readable only by its owner, or another source of it."""
     separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = setting(
         None, example=";"
     )
@@ -255,7 +225,7 @@ class DataSettings(ConfigSection):
         self._folder = Path((info.context or {}).get("folder", ""))
         if (self.file is None) == (self.url is None):
             raise RuleError("give either a file or the url of a database", "file", code="file-or-url")
-        other = ("table", "query", "password_file") if self.file else ("separator",)
+        other = ("table", "query") if self.file else ("separator",)
         for name in other:
             if getattr(self, name) is not None:
                 message = f"{name} is only valid for a {'database' if self.file else 'file'}; remove it"
@@ -268,7 +238,7 @@ class DataSettings(ConfigSection):
         """The file or the table of a database."""
         if self.file is not None:
             return self.file
-        return SqlTable(self.url or "", self.table, self.query, self.password_file, self._folder)
+        return SqlTable(self.url or "", self.table, self.query, self._folder)
 
     def read(self, columns: list[str] | None = None) -> "pl.DataFrame":
         """Read the table, or some of its columns, as every command reads it."""
@@ -391,11 +361,11 @@ _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; 
 _NO_CURVES = "only the primary has training curves; remove it"
 _NO_SEARCH = "only a coordinator searches for partners; remove it"
 _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
-    ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links", "max_links")
+    ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links",)
 }
 _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
-    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses", "max_repeated_epochs")
+    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses")
 }
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
@@ -405,14 +375,12 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "report_metrics"): _NO_CURVES,
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
-        ("policy", "coordinator"): "this party is the coordinator; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
         **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
         **_COORDINATOR_LIMITS,
         ("engine",): _NO_SEARCH,
-        ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
         **_SECONDARY_BUDGETS,
     },

@@ -37,7 +37,7 @@ def policy_violations(job: Job, party_file: PartyFile, n_records: int | None = N
     >>> [violation.rule for violation in policy_violations(job, party_file)]  # doctest: +SKIP
     ['max_tau', 'max_k']
     """
-    checks = (_check_linkage, _check_cut, _check_training_and_peers, _check_own)
+    checks = (_check_linkage, _check_cut, _check_parties, _check_own)
     found = [violation for check in checks for violation in check(job, party_file)]
     broken = [PolicyViolation(rule, f"{party_file.party} {message}") for rule, message in found]
     return broken if n_records is None else broken + record_count_violations(party_file, n_records)
@@ -81,14 +81,9 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
         yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
-        for rule, setting in (("min_k", "k"), ("min_degree", "min_degree")):
-            least, value = getattr(policy, rule), getattr(terms, setting)
-            if least is not None and value < least:
-                yield rule, f"requires {setting} of at least {least}{where}, but the job has {value}"
-        steps = hardening_steps(terms)
-        for step in (step for step in policy.hardening if step not in steps):
-            has = " and ".join(steps) or "none"
-            yield "hardening", f"requires the hardening step {step}{where}, but the job has {has}"
+        least = policy.min_degree
+        if least is not None and terms.min_degree < least:
+            yield "min_degree", f"requires min_degree of at least {least}{where}, but the job has {terms.min_degree}"
         if most is not None and (terms.blur is None or terms.blur.epsilon_per_km > most):
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
             message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"
@@ -108,21 +103,11 @@ def _check_cut(job: Job, party_file: PartyFile) -> Violations:
         yield "max_retention_days", message
 
 
-def _check_training_and_peers(job: Job, party_file: PartyFile) -> Violations:
-    policy, training = party_file.policy, job.training
-    if policy.methods is not None and training.method not in policy.methods:
-        yield "methods", f"accepts the methods {_join(policy.methods)}, but the job has {training.method}"
-    if policy.wire is not None and training.wire not in policy.wire:
-        yield "wire", f"accepts the wire formats {_join(policy.wire)}, but the job has {training.wire}"
-    if policy.max_epochs is not None and (training.epochs is None or training.epochs > policy.max_epochs):
-        unknown = "does not state the number; set training.epochs"
-        has = unknown if training.epochs is None else f"has {training.epochs:,}"
-        yield "max_epochs", f"accepts at most {policy.max_epochs:,} epochs, but the job {has}"
-    rules = {Role.PRIMARY: "primary", Role.COORDINATOR: "coordinator", Role.SECONDARY: "secondaries"}
+def _check_parties(job: Job, party_file: PartyFile) -> Violations:
+    names = party_file.policy.parties
     for party in job.parties:
-        names = getattr(policy, rules[party.role])
         if names is not None and party != party_file.party and party.name not in names:
-            yield rules[party.role], f"accepts the {party.role} {_join(names)} only, but the job has {party.name}"
+            yield "parties", f"accepts the parties {' or '.join(names) or 'none'} only, but the job has {party}"
 
 
 def _check_own(job: Job, party_file: PartyFile) -> Violations:
@@ -135,7 +120,3 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"
         yield "audit", f"{required}, but {missing.message}; its owner must run `fedsim audit`"
-
-
-def _join(names: tuple[str, ...]) -> str:
-    return " or ".join(names) or "none"

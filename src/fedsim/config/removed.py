@@ -15,6 +15,7 @@ _EXCHANGE = "exchanged rows stay whole, so that one known value singles a record
 _AVERAGES = "groups of two sizes together show single records"
 _ROWS = "equal rows have equal activations, whose noise could be subtracted"
 _PROMISE = "the primary can compute explanations anyway, so this was a promise that nobody could check"
+_APPROVED = "the owner sees it before approving a job"
 _DUMMIES = "random links stand out by their distance"
 
 # By place in the file; * stands for the name of a secondary.
@@ -30,6 +31,17 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "secondaries.*.explanations": f"{_PROMISE}; remove it",
     "training.start_from": "remove it; train the job from new weights",
     "training.joining": "remove it; train the job from new weights",
+    "policy.min_k": f"{_APPROVED}; remove it",
+    "policy.hardening": f"{_APPROVED}; remove it, and limit what an attack gains with audit",
+    "policy.methods": f"{_APPROVED}; remove it",
+    "policy.wire": f"{_APPROVED}; remove it",
+    "policy.max_epochs": f"{_APPROVED}; remove it, and limit the epochs of a primary with max_total_epochs",
+    "policy.max_repeated_epochs": "3 epochs may be repeated; remove it",
+    "policy.max_links": "the audit log states the largest number; remove it, and limit new records with max_new_links",
+    "policy.primary": "one list names all other parties; use parties",
+    "policy.coordinator": "one list names all other parties; use parties",
+    "policy.secondaries": "one list names all other parties; use parties",
+    "data.password_file": "PostgreSQL has its own; remove it, and use PGPASSWORD or ~/.pgpass",
     "policy.explanations": f"{_PROMISE}; remove it",
     "policy.blind_coordinator": f"{_BLIND}; remove it, and require max_epsilon_per_km or min_sigma",
     "policy.activations": f"{_ACTIVATIONS}; remove it, and require min_feature_noise or sealed_labels",

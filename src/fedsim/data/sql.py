@@ -1,7 +1,7 @@
 """Tables in databases; neither messages nor ``repr`` show a password.
 
 ``sqlite:///flats.db`` is a relative path, ``sqlite:////data/flats.db`` an absolute one, ``postgresql://user@host/city``
-a server. For PostgreSQL the password comes from the URL, ``password_file``, PGPASSWORD or ``~/.pgpass``, in this order.
+a server. For PostgreSQL the password comes from the URL, PGPASSWORD or ``~/.pgpass``, in this order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
 from fedsim.errors import InputError, SettingError, nearest_word, replace_unprintable
-from fedsim.storage.key_source import SecretSource
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +33,6 @@ class SqlTable:
     url: str
     table: str | None = None
     query: str | None = None
-    password_file: SecretSource | None = None
     folder: Path = Path()
 
     def __post_init__(self) -> None:
@@ -42,11 +40,6 @@ class SqlTable:
         if parts.scheme in SQLITE and (parts.netloc or not self._path):
             message = "an SQLite URL needs three slashes before the file: sqlite:///flats.db"
             raise SettingError(message, code="bad-url", scheme="sqlite")
-        if parts.scheme in SQLITE and self.password_file:
-            raise SettingError("an SQLite file has no password; remove password_file", code="two-passwords")
-        if parts.password and self.password_file:
-            message = "both the URL and password_file give a password; use the file only"
-            raise SettingError(message, code="two-passwords")
         if bool(self.table) == bool(self.query):
             raise SettingError("a database needs either the name of a table or a query", code="table-or-query")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +14,6 @@ import polars as pl
 from fedsim.data.sql import SqlTable, missing_table_error, quote_identifier
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
 from fedsim.storage.files import check_readable
-from fedsim.storage.key_source import SecretSource, read_secret
 
 if TYPE_CHECKING:
     from psycopg import Column, Connection
@@ -154,7 +152,7 @@ POSTGRES_TABLES_QUERY = (
 # Parts of the server's message when a connection fails, and their meaning; the first match wins.
 POSTGRES_REFUSALS = {
     "password authentication failed": ("wrong-password", "does not accept this user and password; check both"),
-    "no password supplied": ("password-required", "asks for a password; use password_file, PGPASSWORD or ~/.pgpass"),
+    "no password supplied": ("password-required", "asks for a password; use PGPASSWORD or ~/.pgpass"),
     "Connection refused": ("connection-refused", "refuses the connection; check host, port and server"),
     "No such file or directory": ("no-socket", "has no such socket; check host, port and server"),
     "failed to resolve host": ("unknown-host", "has an unknown host name; check the name"),
@@ -250,9 +248,6 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
     except psycopg.ProgrammingError:
         message = f"{source.place}: the URL has a part that PostgreSQL does not know; correct it"
         raise SettingError(message, code="bad-url") from None
-    if source.password_file:
-        given = source.password_file
-        settings["password"] = _read_password(source.folder / given if isinstance(given, Path) else given)
     settings |= {"client_encoding": "UTF8", "application_name": "fedsim"}
     try:
         connection = psycopg.connect(**settings)
@@ -267,19 +262,3 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         connection.adapters.register_loader("uuid", TextLoader)
         connection.execute(POSTGRES_SETTINGS.encode())
         yield PostgresDatabase(source, connection)
-
-
-def _read_password(path: SecretSource) -> str:
-    if isinstance(path, Path):
-        check_readable(path)
-    try:
-        content = read_secret(path)
-    except OSError:
-        content = b""
-    try:
-        found = content.decode().partition("\n")[0].strip("\r")
-    except UnicodeDecodeError:
-        found = ""
-    if not found:
-        raise FileError(f"{path} contains no password; write it on the first line", code="no-password")
-    return found

@@ -29,7 +29,7 @@ log = logging.getLogger("fedsim.parties")
 INPUTS_FILE, INPUTS_FORMAT = "inputs.json", "fedsim inputs 1"
 # The settings that decide how a table is read; what the table contains is known by its digest.
 _DECIDING: Any = {"data": True, "identifiers": True, "features": True, "label": True, "policy": {"columns"}}
-_SOURCE: Any = {"data": {"file", "url", "table", "query", "password_file"}}
+_SOURCE: Any = {"data": {"file", "url", "table", "query"}}
 
 
 @dataclass(frozen=True)

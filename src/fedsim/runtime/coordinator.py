@@ -30,7 +30,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     """
     lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / SECRET_FILE), context.party_file.policy
-    limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
+    limits = LinkLimits(policy.max_new_records, policy.max_new_links)
     role = Coordinator(
         lists,
         secret,

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyFile
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
@@ -331,7 +331,7 @@ def longest_training(job: Job, n_trained: int | None = None) -> tuple[int, int]:
 def request_limits(job: Job, party_file: PartyFile, n_trained: int, n_rows: int) -> RequestLimits:
     """Return the most that the primary may ask of a secondary in a job, ``n_rows`` of which it has numbers."""
     (epochs, batch), policy = longest_training(job, n_trained), party_file.policy
-    per_epoch, spare = -(-n_trained // batch), policy.max_repeated_epochs
+    per_epoch, spare = -(-n_trained // batch), MAX_REPEATED_EPOCHS
     parts = -(-n_rows // secondary_model.INFERENCE_ROWS)  # of a request for all of them
     return RequestLimits(
         total_steps=epochs * per_epoch,

@@ -258,7 +258,7 @@ def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
     yield f"url = {to_toml(url)}"
     yield f"table = {to_toml(source.table)}"
     if not source.file:
-        yield '# password_file = "password" # or PGPASSWORD, or ~/.pgpass; a password in the URL is not copied here'
+        yield "# the password comes from PGPASSWORD or ~/.pgpass; one in the URL is not copied"
 
 
 def _feature_lines(learning: FeatureProposal) -> Iterator[str]:

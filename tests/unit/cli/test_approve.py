@@ -131,13 +131,11 @@ def test_yes_may_be_said_before_and_is_not_asked_for_twice():
 
 
 def test_a_job_against_the_policy_cannot_be_approved():
-    text = (
-        Path("party.toml").read_text(encoding="utf-8").replace("min_candidates = 2", "min_candidates = 3\nmin_k = 60")
-    )
+    text = Path("party.toml").read_text(encoding="utf-8").replace("min_candidates = 2", "min_candidates = 3\nmax_k = 4")
     Path("party.toml").write_text(text + 'columns = ["lon", "rent"]\n', encoding="utf-8")
     done = run_approve("--yes")
     assert isinstance(done.exception, SettingError)
-    assert done.exception.rules == ["min_k", "columns", "min_candidates"]
+    assert done.exception.rules == ["max_k", "columns", "min_candidates"]
     assert done.exception.columns == ["latitude"]
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job refused by policy"]
 

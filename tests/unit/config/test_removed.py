@@ -26,6 +26,17 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
     "training.start_from": f'start_from = "{"0" * 64}"',
     "training.joining": 'joining = ["schools"]',
     "policy.explanations": "explanations = false",
+    "policy.min_k": "min_k = 5",
+    "policy.hardening": 'hardening = ["balance"]',
+    "policy.methods": 'methods = ["fedsim"]',
+    "policy.wire": 'wire = ["float32"]',
+    "policy.max_epochs": "max_epochs = 40",
+    "policy.max_repeated_epochs": "max_repeated_epochs = 5",
+    "policy.max_links": "max_links = 500",
+    "policy.primary": 'primary = ["city"]',
+    "policy.coordinator": 'coordinator = ["notary"]',
+    "policy.secondaries": 'secondaries = ["schools"]',
+    "data.password_file": 'password_file = "password"',
     "policy.blind_coordinator": "blind_coordinator = true",
     "policy.activations": "activations = { min_noise = 0.5 }",
     "policy.gradients": "gradients = { min_noise = 0.5 }",
@@ -39,7 +50,7 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
 def file_with(folder: Path, setting: str, line: str) -> tuple[Path, str]:
     """A job or party file with a line in the section of this setting, and the full name of the setting."""
     section, _, name = setting.partition(".")
-    kind = "job_rentals.toml" if section == "policy" else "job.toml"
+    kind = "job_rentals.toml" if section in ("policy", "data") else "job.toml"
     text = (GOLDEN / kind).read_text(encoding="utf-8")
     header = "[secondaries.rentals]" if section == "secondaries" else f"[{section}]"
     text = text if header in text else f"{text}\n{header}\n"
@@ -56,7 +67,7 @@ def test_every_removed_setting_is_tried_here():
 def test_a_removed_setting_is_refused_in_one_line_with_the_way_out(tmp_path, setting):
     path, name = file_with(tmp_path, setting, LINES[setting])
     with pytest.raises(ConfigFileError) as caught:
-        (read_party_file if setting.startswith("policy") else read_job)(path)
+        (read_party_file if setting.startswith(("policy", "data")) else read_job)(path)
     [fault] = caught.value.faults
     assert (fault.code, fault.setting) == ("removed-setting", name)
     assert path.read_text(encoding="utf-8").splitlines()[fault.line - 1] == LINES[setting]

@@ -61,7 +61,6 @@ def test_choices_of_other_packages_are_in_the_schema_and_the_documentation():
         [method] = find_settings("training.method")
         assert "mine" in method.allowed
         assert "Weighs partners by age." in method.meaning
-        assert "mine" in find_settings("policy.methods")[0].allowed
         assert any(key.of_kind == "mine" for key in find_settings("secondaries.NAME.schema.fields.encoding.low"))
     assert not any(key.of_kind == "mine" for key in list_settings())
 

@@ -71,7 +71,6 @@ def test_a_missing_column_is_reported_with_the_table(folder):
         (f'url = "{URL}"', None, "data"),
         (f'url = "{URL}"\ntable = "a"\nquery = "b"', None, "data"),
         (f'url = "mysql{URL}"\ntable = "a"', None, "data"),
-        (f'url = "{URL}"\ntable = "a"\npassword_file = "p"', None, "data"),
         (f'file = "{URL}"', "url-as-path", "data.file"),
         (f'url = "{URL}"\ntabel = "a"', "unknown-setting", "data.tabel"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +16,9 @@ from error_fixtures import raises
 from fedsim.cli.agreement import approve_job
 from fedsim.cli.app import app
 from fedsim.cli.demo import free_ports
-from fedsim.config.party_file import read_party_file
 from fedsim.data.sql import SqlTable, parse_source
 from fedsim.data.table_reader import read_table
-from fedsim.errors import FedSimError, FileError, InputError
+from fedsim.errors import FedSimError, InputError
 from postgresql import obstacle, programs, unprivileged
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: PostgreSQL is not tested")
@@ -157,19 +155,9 @@ def test_nobody_listening_is_told():
     assert refusal(asked("nowhere.invalid", table="flats")).code == "unknown-host"
 
 
-def test_the_password_may_lie_in_a_file_or_in_the_environment(server, tmp_path, monkeypatch):
-    (tmp_path / "password").write_text(f"{PASSWORD}\n")
-    source = SqlTable(f"postgresql://owner@{server}/postgres", table="flats", password_file=Path("password"))
-    assert replace(source, folder=tmp_path).read(["id"]).height == 2
+def test_the_password_may_be_in_the_environment(server, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     assert asked(server, user="owner", table="flats").read(["id"]).height == 2
-
-
-def test_a_password_file_without_password_is_told(server, tmp_path):
-    (tmp_path / "password").write_text("\n")
-    source = SqlTable(f"postgresql://owner@{server}/postgres", table="flats", password_file=tmp_path / "password")
-    with raises(FileError, "no-password"):
-        source.read()
 
 
 def test_a_function_that_writes_is_refused(server):
@@ -207,11 +195,3 @@ def test_a_query_on_the_command_line_is_asked_of_the_server(server):
     source = parse_source(url, "select lat, price from homes where price > 2500 order by price")
     assert read_table(source)["price"].to_list() == [n * n for n in range(51, 61)]
     assert str(source) == f"the query in postgresql://{server}/postgres"
-
-
-def test_a_party_reads_its_table_by_a_password_file(server, tmp_path):
-    (tmp_path / "password").write_text(PASSWORD)
-    data = f'[data]\nurl = "postgresql://owner@{server}/postgres"\npassword_file = "password"\n'
-    head = 'name = "lets"\nrole = "secondary"\nfolder = "run"\n[linkage]\nkey = "k"\n'
-    (tmp_path / "lets.toml").write_text(f'{head}{data}query = "select lat, rent from lets order by rent, lat"\n')  # noqa: S608
-    assert read_table(read_party_file(tmp_path / "lets.toml").data.source).columns == ["lat", "rent"]

@@ -98,11 +98,10 @@ LinkProgress = Callable[[str, int, int], None]  # list, records linked so far, a
 
 @dataclass(frozen=True)
 class LinkLimits:
-    """The most new records of a list, the most of them that are linked to one candidate, and the most of the table."""
+    """The most new records of a list, and the most of them that are linked to one candidate."""
 
     new_records: int
     new_links: int
-    links: int | None = None
 
 
 @dataclass(eq=False)
@@ -310,17 +309,13 @@ class Coordinator:
         session.connection.record_event("linked", facts)
 
     def _count_links(self, name: str, records: Words, links: Links) -> int:
-        """Return how many records the most linked candidate has; raise ``PolicyError`` if they are too many.
+        """Return how many records the most linked candidate has.
 
         Equal records share their noise and count once. Near-copies of a record have noise of their own, which averages.
         """
         _, distinct = np.unique(records, return_index=True)
         n_candidates = int(links.partner.max()) + 1
-        most, limit = int(count_links(links.partner[distinct], n_candidates).max()), self._limits.links
-        if limit is not None and most > limit:
-            seen = f"a candidate of list '{name}' would be linked to more than {limit:,} different records"
-            raise PolicyError(f"{seen}; lower k, or its owner may raise max_links", code="too-many-links", limit=limit)
-        return most
+        return int(count_links(links.partner[distinct], n_candidates).max())
 
     def _delivery(self, session: Session, partner_list: LinkedListState, have: str) -> m.Message:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""

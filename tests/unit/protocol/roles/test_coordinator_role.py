@@ -445,15 +445,6 @@ def test_near_copies_of_a_record_are_no_way_to_average_its_noise(tmp_path):
         assert np.array_equal(fetch_new_partners(city, "rentals", again, LINKING).partner[0], answered[0])
 
 
-def test_a_table_of_near_copies_is_refused_where_links_are_limited_but_not_one_of_equal_records(tmp_path):
-    limits, everyone = LinkLimits(100, 100, 25), np.ones(40, bool)
-    equal = replace(QUERIES, bits=QUERIES.bits[[0] * 30 + list(range(10))])  # which share their noise
-    assert len(both_ask(coordinator_in(tmp_path, limits=limits), asked=question(equal, everyone))[0].partner) == 40
-    fault = linked_alone(tmp_path / "near", queries=near_copies(40), counted=everyone, limits=limits)
-    assert isinstance(fault, PolicyError)
-    assert (fault.code, fault.limit) == ("too-many-links", 25)
-
-
 def test_many_may_ask_at_once(coordinator):
     both_ask(coordinator)
     found = []
