@@ -463,7 +463,7 @@ class Job(ConfigFile):
                 message = f"two parties are named '{name}'; give each party its own name"
                 raise RuleError(message, "secondaries", code="duplicate-name")
         same = self.coordinator.address == self.primary.address
-        if same and not self.primary.address.startswith(RELAY_SCHEME):  # a relay tells parties apart by their names
+        if same and not self.primary.address.startswith(RELAY_SCHEME):  # a relay distinguishes parties by their names
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")
         return self

@@ -50,7 +50,7 @@ class AttackKind(Enum):
     REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
     REPEATED_FEATURES = "repeated-features"
     PROBING = "probing"  # predictions of made-up records
-    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; nobody is attacked
+    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; no party is attacked
 
     @property
     def secret(self) -> str:

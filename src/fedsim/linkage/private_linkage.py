@@ -42,7 +42,7 @@ SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that
 RECORDS_AT_ONCE = 1 << 18  # scaled, ranked or counted at a time in double precision
 MAX_SIGMA = 1e30  # similarities travel as float32
 N_RIVALS = 3  # records of the primary that a relative similarity compares with
-MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles nobody, and dividing by less would only add noise
+MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles no record, and dividing by less would only add noise
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class RelayAddress:
-    """Where a relay listens, and the label that tells apart jobs which a party runs at the same time.
+    """Where a relay listens, and the label that distinguishes jobs which a party runs at the same time.
 
     >>> RelayAddress.parse("relay://relay.example.org:7400/flats")
     RelayAddress(address='relay.example.org:7400', label='flats')
@@ -94,7 +94,7 @@ def open_connection(address: str, credentials: Credentials, peer: Party, seconds
     ConnectionLost
         If a proxy or a relay refuses.
     OSError
-        If nobody answers on a direct connection.
+        If there is no answer on a direct connection.
     """
     if is_direct(address, credentials):
         return socket.create_connection(split_address(address), timeout=seconds)

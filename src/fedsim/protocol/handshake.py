@@ -34,7 +34,7 @@ BACK_OFF, MAX_BACK_OFF = 0.05, 2.0  # seconds between two attempts to connect; d
 NAME_TAKEN_SECONDS = 45.0  # a broken connection is detected within this time, which frees the name
 WAIT_LOG_AFTER = 3.0  # seconds
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
-MAX_LOGGED_REFUSALS = 20  # per caller: nobody else may fill our disk
+MAX_LOGGED_REFUSALS = 20  # per caller, so that no caller can fill the disk
 ROUNDING_VERSIONS = ("torch", "numpy", "cpu", "threads")  # the last bit of a sum may depend on them
 CLOCK_SKEW_SECONDS = 300.0
 
@@ -221,7 +221,7 @@ class SessionConnector:
         """Return a new session; a thread keeps it connected until it ends.
 
         After a restart of the peer that thread has already opened the next session: the peer must see that this party
-        is present even if nobody requests anything for hours.
+        is present even without requests for hours.
         """
         while self._pending:
             if not (session := self._pending.popleft()).is_over:
@@ -255,7 +255,7 @@ class SessionConnector:
                 old, session = session, self._begin(stream, welcome)
                 self._pending.append(session)
                 old.end(PeerRestarted(self.peer))
-        except Exception as error:  # raised again where the session is used, which nobody reconnects now
+        except Exception as error:  # raised again where the session is used, which is not reconnected now
             session.end(error)
 
     def _connect(self, session: Session | None, wait_seconds: float) -> tuple[FrameStream, Welcome]:

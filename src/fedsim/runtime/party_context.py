@@ -172,7 +172,7 @@ class PartyContext:
         return acceptor
 
     def dismiss_callers(self, last_message: Message) -> None:
-        """Send a last message to all parties that connected to this one, and accept nobody any more."""
+        """Send a last message to all parties that connected to this one, and accept no more connections."""
         close_sessions([session for acceptor in self.acceptors for session in acceptor.sessions()], last_message)
         for listener in self.listeners:
             listener.close()

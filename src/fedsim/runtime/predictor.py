@@ -275,7 +275,7 @@ class Predictor:
     def _wait_for(self, names: Iterable[str]) -> tuple[str, ...]:
         """Wait for secondaries that disconnected just now, but not again for those that have long been gone.
 
-        Returns those that are away, if the model and the party file allow to go on without them.
+        Returns those that are away, if the model and the party file allow predicting without them.
         """
         connection, missing = self.context.connection, []
         for party in (one for one in self.context.secondaries if one.name in names):

@@ -61,7 +61,7 @@ class RunStore:
         return cls(context.folder, context.job, context.party_file.folder)
 
     def own_seed(self, seed: int) -> int:
-        """Derive a seed that nobody else knows, another one for every seed of a job."""
+        """Derive a secret seed, a different one for every seed of a job."""
         return int.from_bytes(keyed_prng.derive_subkey(self.secret, f"weights of seed {seed}", 8), "big") >> 1
 
     def protect_features(self, features: layers.Features, table: PartyData) -> layers.Features:

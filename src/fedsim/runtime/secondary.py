@@ -208,7 +208,7 @@ class _SecondaryWorker:
     stay: bool
     budget: PrimaryBudget
     shown: _ShownRecords
-    digest: str  # of what tells its rows apart
+    digest: str  # of what identifies its rows
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
@@ -294,7 +294,7 @@ class _SecondaryWorker:
         if self.store.has_weights(TRAINED_MODEL):
             with atomic_write(self.context.folder / ENDED_FILE) as file:
                 file.write_text("")
-        if self.stay and self.context.job.protection.sealed:  # it exits when training ends, whose time tells of labels
+        if self.stay and self.context.job.protection.sealed:  # the end of training depends on labels
             coordinators = [one for one in self.context.sessions() if one.peer.role is Role.COORDINATOR]
             close_sessions(coordinators, Farewell())
 

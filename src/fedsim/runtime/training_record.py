@@ -95,7 +95,7 @@ class CompletedTraining:
 
 # What explains the model. Example records stay in the primary's folder. A record is known by its row in the primary's
 # table, which a report omits unless its owner asks for it; a partner by a number that counts from one, because the
-# pseudonyms of a job mean something to the secondary and these numbers to nobody.
+# pseudonyms of a job are meaningful to the secondary, these numbers to no party.
 
 
 def explained_rows(split: Split) -> Integers:

@@ -98,7 +98,7 @@ class MLflowHook(Hook):
         try:
             if self._uri:
                 self._mlflow.set_tracking_uri(self._uri)
-            if self._run:  # training goes on after a partner was restarted
+            if self._run:  # training continues after a partner was restarted
                 self._mlflow.start_run(run_id=self._run)
             elif self._mlflow.active_run() is None:
                 self._run = self._mlflow.start_run(run_name=self._name).info.run_id
@@ -129,7 +129,7 @@ class MLflowHook(Hook):
         try:
             call()
         except self._mlflow.exceptions.MlflowException as error:
-            log.warning("MLflow did not take the figures (%s); training goes on", type(error).__name__)
+            log.warning("MLflow rejected the metrics (%s); training continues", type(error).__name__)
 
 
 WRITER_MODULES = ("tensorboardX", "torch.utils.tensorboard")

@@ -273,7 +273,7 @@ class RunCheckpoints:
 
 @dataclass(frozen=True, eq=False)
 class TrainingJob:
-    """All that takes part in a run."""
+    """All parts of a run."""
 
     config: Config
     target: Target

@@ -121,7 +121,7 @@ def draw_kills(kills: int, seed: int) -> FaultSchedule:
     """Return a schedule that kills the parties of one long job this many times, on links that are always lossy."""
     rng, epochs = np.random.default_rng(seed), max(EPOCHS, -(-2 * kills // STEPS_PER_EPOCH))
     lossy = [Fault("lossy link", name, -1, 0.0, 1e6) for name in ProxyNetwork.parties]
-    steps = np.sort(rng.integers(-1, (epochs - 1) * STEPS_PER_EPOCH, kills))  # nobody has ended by then
+    steps = np.sort(rng.integers(-1, (epochs - 1) * STEPS_PER_EPOCH, kills))  # no party has finished by then
     victims = rng.permutation(np.resize(PARTIES, kills))
     deaths = (
         Fault("kill", str(name), int(step), rng.uniform(0, 0.3), 0.0) for name, step in zip(victims, steps, strict=True)
@@ -265,7 +265,7 @@ class _ScheduleRun:
         damages = ((name, damage) for name, found in self._broken.items() for damage in found)
         named = any(word in self.parties.output_of(name) for name, damage in damages for word in damage.words)
         if self._peer_refusals and not named:  # a victim may have been killed while it refused
-            raise ViolationError(f"nobody named the cause of: {self._peer_refusals[0][-2000:]}", code="unexplained")
+            raise ViolationError(f"no party named the cause of: {self._peer_refusals[0][-2000:]}", code="unexplained")
         if (found := self.job.hashes()) != expected:
             raise ViolationError(f"other weights: {found} instead of {dict(expected)}", code="wrong-weights")
 

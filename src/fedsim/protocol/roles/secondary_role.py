@@ -288,7 +288,7 @@ class SecondaryResponder:
         most = self.requests.limits.rows_per_step
         if party.pending_shape is not None:
             raise PeerError(f"{session.peer} sent 'ask' instead of gradients", code="gradients-due")
-        # A primary that no longer improves goes on with the last steps; no step comes twice.
+        # A primary that no longer improves continues with the last steps; no step comes twice.
         if not self._next_step <= message.step < self._steps:
             fault = f"{session.peer} requested step {message.step} after step {self._next_step - 1} of {self._steps}"
             raise PeerError(fault, code="bad-step")
