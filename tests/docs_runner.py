@@ -74,8 +74,8 @@ class Newcomer:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(self._here(block.text), encoding="utf-8")
             elif block.language == "python":
-                said = self._run_snippet(block.text, name)
-                assert said.splitlines() == PROMISE.findall(block.text)
+                output = self._run_snippet(block.text, name)
+                assert output.splitlines() == PROMISE.findall(block.text)
             elif block.language == "console":
                 for command, shown in COMMAND.findall(block.text):
                     self._compare(command, shown, self._type(self._here(command.replace("\\\n", " "))))
@@ -90,15 +90,15 @@ class Newcomer:
     def _here(self, text: str) -> str:
         return re.sub("|".join(self._ports), lambda port: self._ports[port[0]], text)
 
-    def _compare(self, command: str, shown: str, said: str) -> None:
+    def _compare(self, command: str, shown: str, output: str) -> None:
         for line in filter(None, shown.splitlines()):
             wanted = re.escape(line.strip()).replace(r"\.\.\.", ".*")
-            assert re.search(wanted, said), f"{command}: the page promises {line!r}, but it printed\n{said}"
+            assert re.search(wanted, output), f"{command}: the page promises {line!r}, but it printed\n{output}"
 
     def _run_snippet(self, code: str, name: str) -> str:
-        with redirect_stdout(StringIO()) as said:
+        with redirect_stdout(StringIO()) as output:
             exec(compile(code, name, "exec"), self._names)  # noqa: S102
-        return said.getvalue()
+        return output.getvalue()
 
     def _type(self, line: str) -> str:
         first, *words = shlex.split(line, comments=True)
@@ -132,17 +132,17 @@ class Newcomer:
             process.join()
             assert process.exitcode == 0, f"fedsim {' '.join(words)} ended with {process.exitcode}:\n{log.read_text()}"
             return log.read_text()
-        said = StringIO()
-        with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as left:
+        output = StringIO()
+        with redirect_stdout(output), redirect_stderr(output), pytest.raises(SystemExit) as left:
             main(words)
         assert left.value.code in (0, None), (
-            f"fedsim {' '.join(words)} ended with {left.value.code}:\n{said.getvalue()}"
+            f"fedsim {' '.join(words)} ended with {left.value.code}:\n{output.getvalue()}"
         )
         if words[0] == "init":
             for job in Path().glob("**/job.toml"):  # on ports that are free here, and quicker to train
                 text = self._here(job.read_text(encoding="utf-8")).replace("# members = 8", "members = 1")
                 job.write_text(re.sub(r"^epochs = \d{2,}", "epochs = 3", text, flags=re.MULTILINE), encoding="utf-8")
-        return said.getvalue()
+        return output.getvalue()
 
     def _start(self, words: list[str]) -> str:
         log = Path("background.log").absolute()

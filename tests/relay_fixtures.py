@@ -24,9 +24,9 @@ HUB = Party(Role.RELAY, "hub")
 @contextmanager
 def relay_in_thread(relay=None, address="127.0.0.1:0"):
     """The address of a relay that runs in this process."""
-    door, loop = open_listener(address), asyncio.new_event_loop()
+    listener, loop = open_listener(address), asyncio.new_event_loop()
     relay = relay or Relay(credentials_of(HUB), [[OURS.certificate]])
-    task = loop.create_task(relay.serve(door))
+    task = loop.create_task(relay.serve(listener))
 
     def run():
         with suppress(asyncio.CancelledError):
@@ -37,17 +37,17 @@ def relay_in_thread(relay=None, address="127.0.0.1:0"):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield f"relay://127.0.0.1:{door.getsockname()[1]}"
+        yield f"relay://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         loop.call_soon_threadsafe(task.cancel)
         thread.join(PATIENCE)
-        door.close()
+        listener.close()
 
 
 @contextmanager
 def proxy_in_thread(kind, login="ada:secret", host="127.0.0.1"):
     """The URL of a proxy, and the list of the targets that it was asked for."""
-    door, targets = socket.create_server((host, 0)), []
+    listener, targets = socket.create_server((host, 0)), []
     answer = {"http": _answer_connect, "socks5": _answer_socks5}[kind]
 
     def serve(link):
@@ -60,14 +60,14 @@ def proxy_in_thread(kind, login="ada:secret", host="127.0.0.1"):
     def accept():
         with suppress(OSError):
             while True:
-                threading.Thread(target=serve, args=(door.accept()[0],), daemon=True).start()
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:
-        yield f"{kind}://{host}:{door.getsockname()[1]}", targets
+        yield f"{kind}://{host}:{listener.getsockname()[1]}", targets
     finally:
-        door.shutdown(socket.SHUT_RDWR)
-        door.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
 
 
 @contextmanager

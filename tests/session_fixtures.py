@@ -32,13 +32,13 @@ class Notes(list):
         return [what for what, _ in self]
 
 
-def station_of(party: Party, **changes) -> ConnectionState:
+def connection_of(party: Party, **changes) -> ConnectionState:
     return ConnectionState(**{"party": party, "job": JOB, "versions": VERSIONS, "wait_seconds": PATIENCE, **changes})
 
 
 def session_of(here: Party, there: Party, **changes) -> Session:
     """One side of a conversation that has not begun."""
-    return Session(station_of(here, record_event=Notes(), **changes), there, IDENT)
+    return Session(connection_of(here, record_event=Notes(), **changes), there, IDENT)
 
 
 def sessions_of(here: Party, there: Party, **changes) -> tuple[Session, Session]:
@@ -109,18 +109,18 @@ def taken(session: Session) -> list[Envelope]:
 
 def hello_of(caller: Party, **changes) -> Hello:
     """What the dialler of a party would say first."""
-    station = station_of(caller, instance=f"{caller.name}-1")
-    return Hello(**{**vars(SessionConnector(station, InProcessTransport(), "", caller)._hello(None)), **changes})
+    connection = connection_of(caller, instance=f"{caller.name}-1")
+    return Hello(**{**vars(SessionConnector(connection, InProcessTransport(), "", caller)._hello(None)), **changes})
 
 
 @contextmanager
-def receiving(station: ConnectionState, *expected: Party):
+def receiving(connection: ConnectionState, *expected: Party):
     """A reception behind a door, and the transport that leads there."""
-    reception, transport = SessionAcceptor(station, expected), InProcessTransport()
-    door = transport.listen("door", reception.answer)
+    reception, transport = SessionAcceptor(connection, expected), InProcessTransport()
+    listener = transport.listen("endpoint", reception.answer)
     try:
         yield reception, transport
     finally:
-        door.close()
+        listener.close()
         for session in reception.sessions():
             session.end(PeerError("the test is over"))

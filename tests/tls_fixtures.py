@@ -29,7 +29,7 @@ def credentials_of(party: Party, authority: Authority = OURS, now: datetime = NO
     return Credentials(authority.pair.certificate, pair.certificate, pair.key)
 
 
-PAPERS = {party: credentials_of(party) for party in (CITY, NOTARY, RENTALS)}
+CREDENTIALS = {party: credentials_of(party) for party in (CITY, NOTARY, RENTALS)}
 
 
 def large(n_bytes):
@@ -44,9 +44,9 @@ def echo(_, line):
 
 
 @contextmanager
-def door(answer=echo, transport=None):
+def listening(answer=echo, transport=None):
     """The city's listener with TLS."""
-    listener = (transport or GrpcTransport(PAPERS[CITY])).listen("127.0.0.1:0", answer)
+    listener = (transport or GrpcTransport(CREDENTIALS[CITY])).listen("127.0.0.1:0", answer)
     try:
         yield listener.address
     finally:
@@ -61,7 +61,7 @@ def is_served(address, caller=RENTALS):
 
 def is_answered(address, caller):
     with suppress(ConnectionLost):
-        line = GrpcTransport(PAPERS[caller]).dial(address, CITY)
+        line = GrpcTransport(CREDENTIALS[caller]).dial(address, CITY)
         with closing(line):
             line.send(frame_of(Save(7)))
             return line.receive() == frame_of(Save(7))
@@ -71,7 +71,7 @@ def is_answered(address, caller):
 def serve_with_few_descriptors(pipe, descriptors, credentials):
     """In a process of its own: the city's listener, where no more than so many files can be open at a time."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    with door(transport=GrpcTransport(credentials)) as address, ExitStack() as files:
+    with listening(transport=GrpcTransport(credentials)) as address, ExitStack() as files:
         pipe.send(address)
         for n_files in iter(pipe.recv, None):  # whether the party itself can still open so many
             files.pop_all().close()
@@ -82,10 +82,12 @@ def serve_with_few_descriptors(pipe, descriptors, credentials):
 
 
 @contextmanager
-def limited_door(descriptors):
+def limited_listener(descriptors):
     """The address of such a listener, and a function that asks it to open files."""
     here, there = multiprocessing.Pipe()
-    process = _warm.Process(target=serve_with_few_descriptors, args=(there, descriptors, PAPERS[CITY]), daemon=True)
+    process = _warm.Process(
+        target=serve_with_few_descriptors, args=(there, descriptors, CREDENTIALS[CITY]), daemon=True
+    )
     process.start()
     there.close()
 

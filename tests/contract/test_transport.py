@@ -21,8 +21,8 @@ from fedsim.registry import TRANSPORTS
 from fedsim.runtime.party_context import open_transport
 from fedsim_lab.faults.local_job import create_local_job
 from relay_fixtures import relay_in_thread
-from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
-from tls_fixtures import PAPERS, echo, large
+from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, connection_of, frame_of
+from tls_fixtures import CREDENTIALS, echo, large
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ class Way:
 
 def in_process():
     everybody = InProcessTransport()
-    return Way("in process", "door", lambda party: everybody, proves=False)
+    return Way("in process", "endpoint", lambda party: everybody, proves=False)
 
 
 def plaintext():
@@ -48,7 +48,7 @@ def plaintext():
 
 
 def mutual_tls():
-    return Way("gRPC with TLS", "127.0.0.1:0", lambda party: GrpcTransport(PAPERS[party]), proves=True)
+    return Way("gRPC with TLS", "127.0.0.1:0", lambda party: GrpcTransport(CREDENTIALS[party]), proves=True)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def hub():
 
 
 def through_relay(hub):
-    return Way("gRPC through a relay", hub, lambda party: GrpcTransport(PAPERS[party]), proves=True)
+    return Way("gRPC through a relay", hub, lambda party: GrpcTransport(CREDENTIALS[party]), proves=True)
 
 
 WAYS = [in_process, plaintext, mutual_tls, through_relay]
@@ -72,11 +72,11 @@ def way(request):
 @contextmanager
 def listening(way, answer=None):
     """The city's open door: its address."""
-    door = way.of(CITY).listen(way.address, answer or echo)
+    listener = way.of(CITY).listen(way.address, answer or echo)
     try:
-        yield door.address
+        yield listener.address
     finally:
-        door.close()
+        listener.close()
 
 
 @contextmanager
@@ -117,11 +117,11 @@ def test_large_and_small_frames_keep_their_order(way):
 
 
 def test_a_door_that_closes_breaks_the_lines_of_those_who_came_in(way):
-    door = way.of(CITY).listen(way.address, echo)
-    line = way.of(RENTALS).dial(door.address, CITY)
+    listener = way.of(CITY).listen(way.address, echo)
+    line = way.of(RENTALS).dial(listener.address, CITY)
     line.send(frame_of(KeepBest(), 1))
     line.receive()
-    door.close()
+    listener.close()
     with pytest.raises(ConnectionLost):
         line.receive()
     line.close()
@@ -228,7 +228,7 @@ def test_the_caller_is_who_its_certificate_proves_or_nobody(way):
 
 
 def test_a_conversation_goes_on_over_new_lines(way):
-    reception, lines = SessionAcceptor(station_of(CITY), [RENTALS]), []
+    reception, lines = SessionAcceptor(connection_of(CITY), [RENTALS]), []
     transport = way.of(RENTALS)
 
     class Kept:
@@ -237,7 +237,7 @@ def test_a_conversation_goes_on_over_new_lines(way):
             return lines[-1]
 
     with listening(way, reception.answer) as address, ThreadPoolExecutor() as pool:
-        there = SessionConnector(station_of(RENTALS), Kept(), address, CITY).open()
+        there = SessionConnector(connection_of(RENTALS), Kept(), address, CITY).open()
         here = reception.session_with(RENTALS)
         for step in range(4):
             answer = pool.submit(here.call, Save(step), Done)

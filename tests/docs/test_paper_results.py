@@ -64,10 +64,10 @@ SECTIONS = list(sections(PAGE.read_text()))
 def test_every_figure_of_a_section_is_a_stored_result(section: Section) -> None:
     known = stored_scores(section.stored) | SETTINGS
     quoted = set(SCORE.findall(re.sub(r"\(paper[^)]*\)|\]\([^)]*\)", "", section.text)))
-    assert quoted - known - papers_scores(section.stored) == set()
+    assert quoted - known - scores_of_the_paper(section.stored) == set()
 
 
-def papers_scores(names: tuple[str, ...]) -> set[str]:
+def scores_of_the_paper(names: tuple[str, ...]) -> set[str]:
     """Return the paper's figures that studies state but no stored table repeats."""
     texts = [
         path.read_text() for name in names if (path := PROJECT / "experiments" / "paper" / f"{name}.toml").exists()

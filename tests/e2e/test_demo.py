@@ -60,12 +60,12 @@ def test_every_phase_has_its_line_with_seconds_and_bytes(shown: tuple[Path, list
 
 def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[str]]) -> None:
     folder, lines = shown
-    said = " ".join(" ".join(lines).split())
+    output = " ".join(" ".join(lines).split())
     (ladder,) = folder.glob("city-run/city-*/ladder.json")
-    assert json.loads(ladder.read_text())["worth"] in said
-    assert "the best possible models with and without rentals differ by" in said
-    assert "not the key" in said
-    assert f"report: {folder / 'report.html'}" in said
+    assert json.loads(ladder.read_text())["worth"] in output
+    assert "the best possible models with and without rentals differ by" in output
+    assert "not the key" in output
+    assert f"report: {folder / 'report.html'}" in output
     assert (folder / "report.html").samefile(next(folder.glob("city-run/city-*/report.html")))
     assert not (folder / "old.csv").exists()
 
@@ -74,14 +74,14 @@ def test_model_ladder_and_headline_are_the_same_job(shown: tuple[Path, list[str]
     folder, lines = shown
     (run_folder,) = folder.glob("city-run/city-*")
     record, ladder = read_run_record(run_folder), read_ladder(run_folder)
-    score, said = format_number(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
-    assert f"test RMSE {score} thousand S$" in said
+    score, output = format_number(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
+    assert f"test RMSE {score} thousand S$" in output
     assert ladder is not None
     assert (ladder.hash, ladder.records) == (record.hash, record.table.test)
     (model,) = (rung for rung in ladder.rungs if rung.key == record.method)
     assert model.mean == pytest.approx(record.metrics["test"]["rmse"])
     assert json.loads((run_folder / "ladder.json").read_text())["chosen"]["together"] == [record.method]
-    assert f"to {model.mean:.4g} (random split)" in said
+    assert f"to {model.mean:.4g} (random split)" in output
 
 
 def test_its_job_is_what_init_proposes_for_its_tables(shown: tuple[Path, list[str]], tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
     monkeypatch.setattr("fedsim.cli.demo.FLATS", 120)
     monkeypatch.setattr("fedsim.cli.demo.approve", lambda *_, **__: None)
     assert run("demo", "--out", str(tmp_path / "new" / "folder"), "--quiet") != 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert " failed: " in told.err
-    assert "Traceback" not in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert " failed: " in output.err
+    assert "Traceback" not in output.err
 
 
 def test_a_demo_that_is_stopped_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     inside = script["three_processes"].__globals__
     inside["fedsim"] = lambda folder, *words: Terminal(shlex.join(["fedsim", *words]), folder).left_well()
     inside["start"] = _Party
-    with redirect_stdout(StringIO()) as said:
-        assert script["three_processes"](folder) == 0, said.getvalue()
-    return folder, said.getvalue()
+    with redirect_stdout(StringIO()) as output:
+        assert script["three_processes"](folder) == 0, output.getvalue()
+    return folder, output.getvalue()
 
 
 class _Party:
@@ -63,10 +63,10 @@ class _Party:
 
 
 def test_it_tells_how_good_the_model_is_and_who_saw_what(finished: tuple[Path, str]) -> None:
-    _, said = finished
-    assert re.search(r"test +rmse \d+", said)
-    assert float(re.findall(r"r2 (\S+)", said)[-1]) > 0.8
-    assert re.search(r"notary .*candidates .*queries ", said)
+    _, output = finished
+    assert re.search(r"test +rmse \d+", output)
+    assert float(re.findall(r"r2 (\S+)", output)[-1]) > 0.8
+    assert re.search(r"notary .*candidates .*queries ", output)
 
 
 def test_the_notary_received_encoded_identifiers_and_nothing_of_the_training(finished: tuple[Path, str]) -> None:

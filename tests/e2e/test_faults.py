@@ -144,8 +144,8 @@ def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(na
         assert "cannot write the checkpoint" in parties.output_of(name)
         assert "is intact" in parties.output_of(name)
         role = {CITY: "primary", RENTALS: "secondary"}[name]
-        told = f"{role} '{name}' stopped: it cannot read or write one of its files"
-        assert all(told in parties.output_of(other) for other in place.names if other != name)
+        reason = f"{role} '{name}' stopped: it cannot read or write one of its files"
+        assert all(reason in parties.output_of(other) for other in place.names if other != name)
         parties.start()
         assert parties.finish() == expected
 

@@ -124,6 +124,6 @@ def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path)
         with under(attacks):
             assert parties.finish() == expected
         assert sum(attack.lines for attack in attacks[:4]) > 20
-        said = parties.output_of(NOTARY)
-        assert "the certificate belongs to secondary 'rentals', but the caller claims to be primary 'city'" in said
-        assert said.count("rejected ") <= 40  # a flood of strangers does not fill the disk
+        output = parties.output_of(NOTARY)
+        assert "the certificate belongs to secondary 'rentals', but the caller claims to be primary 'city'" in output
+        assert output.count("rejected ") <= 40  # a flood of strangers does not fill the disk

@@ -38,11 +38,11 @@ def run_to_the_end(place, before=None):
 
 
 def assert_all_told(place, reason, before=None):
-    codes, said = run_to_the_end(place, before)
-    assert set(codes.values()) == {2}, said
-    assert all(reason in words for words in said.values()), said
-    assert not any("Traceback" in words for words in said.values()), said
-    assert not any("did not connect" in words for words in said.values()), said  # nobody waited in vain
+    codes, outputs = run_to_the_end(place, before)
+    assert set(codes.values()) == {2}, outputs
+    assert all(reason in words for words in outputs.values()), outputs
+    assert not any("Traceback" in words for words in outputs.values()), outputs
+    assert not any("did not connect" in words for words in outputs.values()), outputs  # nobody waited in vain
 
 
 def assert_nothing_sent(place, name):
@@ -95,27 +95,27 @@ def test_another_linkage_key_is_found_by_the_coordinator(place):
 
 def test_a_defect_of_a_party_is_told_to_everybody(place_of_four):
     broken = {CITY: setting("fedsim.runtime.primary", "PartyData", None)}
-    codes, said = run_to_the_end(place_of_four, broken)
-    assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
-    assert "bug in FedSim" in said.pop(CITY)
-    assert all("primary 'city' stopped: an internal error" in words for words in said.values()), said
+    codes, outputs = run_to_the_end(place_of_four, broken)
+    assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, outputs
+    assert "bug in FedSim" in outputs.pop(CITY)
+    assert all("primary 'city' stopped: an internal error" in words for words in outputs.values()), outputs
 
 
 def test_a_table_that_cannot_be_used_is_named_without_its_contents(place):
     table = place.folder / "city.csv"
     table.write_text(table.read_text().replace("price", "prize"))
-    codes, said = run_to_the_end(place)
-    assert set(codes.values()) == {2}, said
-    assert "prize" in said.pop(CITY)
-    assert all("primary 'city' stopped: its table" in words for words in said.values()), said
+    codes, outputs = run_to_the_end(place)
+    assert set(codes.values()) == {2}, outputs
+    assert "prize" in outputs.pop(CITY)
+    assert all("primary 'city' stopped: its table" in words for words in outputs.values()), outputs
 
 
 def test_a_log_that_cannot_be_written_stops_everybody(place_of_four):
     (place_of_four.own(SCHOOLS).folder / "audit.jsonl").mkdir(parents=True)
-    codes, said = run_to_the_end(place_of_four)
-    assert set(codes.values()) == {2}, said
-    assert "error: cannot write the audit log" in said.pop(SCHOOLS)
-    assert all("secondary 'schools' stopped: it cannot read or write" in words for words in said.values()), said
+    codes, outputs = run_to_the_end(place_of_four)
+    assert set(codes.values()) == {2}, outputs
+    assert "error: cannot write the audit log" in outputs.pop(SCHOOLS)
+    assert all("secondary 'schools' stopped: it cannot read or write" in words for words in outputs.values()), outputs
 
 
 @pytest.mark.parametrize("name", [NOTARY, CITY])
@@ -123,10 +123,10 @@ def test_a_port_in_use_is_named(place, name):
     host, port = place.job.address_of(MEMBERS[name]).split(":")
     with socket.create_server((host, int(port))) as stranger, ThreadPoolExecutor() as thread:
         thread.submit(answer_rudely, stranger)
-        codes, said = run_to_the_end(place)
+        codes, outputs = run_to_the_end(place)
         stranger.shutdown(socket.SHUT_RDWR)
-    assert set(codes.values()) == {2}, said
-    assert f"cannot listen at {host}:{port}" in said[name]
+    assert set(codes.values()) == {2}, outputs
+    assert f"cannot listen at {host}:{port}" in outputs[name]
 
 
 def answer_rudely(server):
@@ -172,11 +172,11 @@ def with_certificate(place, files, days_ago=0):
 def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_path, files, days_ago, reason):
     place = create_local_job(tmp_path / "job", network={"wait_seconds": 3})
     with_certificate(place, files, days_ago)
-    codes, said = run_to_the_end(place)
+    codes, outputs = run_to_the_end(place)
     assert codes.pop(RENTALS) == 2
-    assert set(codes.values()) <= {2, 3}, said
-    assert reason in said[RENTALS]
-    assert all("secondary 'rentals' did not connect" in said[name] for name in (NOTARY, CITY)), said
+    assert set(codes.values()) <= {2, 3}, outputs
+    assert reason in outputs[RENTALS]
+    assert all("secondary 'rentals' did not connect" in outputs[name] for name in (NOTARY, CITY)), outputs
     assert_nothing_sent(place, RENTALS)
 
 
@@ -244,6 +244,6 @@ def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
         parties.running[CITY].wait()
         (tmp_path / "go on").touch()
         assert parties.wait() == {NOTARY: 3, CITY: 130, RENTALS: 3}
-        told = "primary 'city' stopped: its owner stopped it"
-        assert all(told in parties.output_of(name) for name in (NOTARY, RENTALS))
+        reason_of_stop = "primary 'city' stopped: its owner stopped it"
+        assert all(reason_of_stop in parties.output_of(name) for name in (NOTARY, RENTALS))
         assert "messages between the parties" in parties.output_of(CITY)

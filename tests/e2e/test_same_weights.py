@@ -46,11 +46,11 @@ def test_programs_get_one_object_from_every_party(tmp_path):
     with party_processes(place, words=["--json"]) as parties:
         parties.start()
         parties.finish()
-        told = {
+        lines_of = {
             name: [each for each in parties.output_of(name).splitlines() if each[:1] == "{"] for name in place.names
         }
-    assert {name: len(lines) for name, lines in told.items()} == {NOTARY: 1, CITY: 1, RENTALS: 1}
-    found = {name: json.loads(line) for name, (line,) in told.items()}
+    assert {name: len(lines) for name, lines in lines_of.items()} == {NOTARY: 1, CITY: 1, RENTALS: 1}
+    found = {name: json.loads(line) for name, (line,) in lines_of.items()}
     assert found[CITY]["metrics"]["test"]["rmse"] > 0
     assert Path(found[CITY]["report"]).is_file()
     assert found[NOTARY]["report"] is found[RENTALS]["report"] is None

@@ -32,7 +32,7 @@ from fedsim_lab.faults.local_job import free_ports
 from fedsim_nvflare.site import TunnelTransport
 from fedsim_nvflare.tunnel import CHUNK_BYTES, TOPIC, Tunnel
 from session_fixtures import CITY, PATIENCE
-from tls_fixtures import PAPERS
+from tls_fixtures import CREDENTIALS
 
 
 class Engine:
@@ -64,10 +64,10 @@ def way():
 
     def of(party):
         if party == CITY:
-            return TunnelTransport({"port": port, "local_ports": {}}, PAPERS[party])
+            return TunnelTransport({"port": port, "local_ports": {}}, CREDENTIALS[party])
         if party not in tunnels:
             tunnels[party] = Tunnel(Engine(str(party), handlers), 0, ["city-site"])
-        return TunnelTransport({"port": 0, "local_ports": tunnels[party].local_ports}, PAPERS[party])
+        return TunnelTransport({"port": 0, "local_ports": tunnels[party].local_ports}, CREDENTIALS[party])
 
     return Way("through NVFlare", f"city-site:{port}", of, proves=True)
 

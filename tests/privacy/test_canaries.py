@@ -190,7 +190,7 @@ def run(tmp_path_factory):
         root.removeHandler(handler)
         root.setLevel(levels[0])
         ours.setLevel(levels[1])
-    found.said = "\n".join([*records, *lines])
+    found.log_text = "\n".join([*records, *lines])
     assert all(json.loads(line)["job"] == "5e5e5e5e5e5e" for line in lines)
     return found
 
@@ -228,7 +228,7 @@ def test_no_canary_is_in_any_frame(run):
 def test_no_canary_is_in_any_log_line_at_any_level(run):
     audits = b"".join((run.place.own(name).folder / "audit.jsonl").read_bytes() for name in run.place.names)
     for canaries in everybodys(run):
-        assert not canaries.in_bytes(run.said.encode())
+        assert not canaries.in_bytes(run.log_text.encode())
         assert not canaries.in_bytes(audits)
 
 

@@ -165,9 +165,9 @@ def test_faults_of_a_party_file_show_no_control_characters(tmp_path, at, capsys)
     for words in (["explain"], ["approve", "job.toml"]):
         with pytest.raises(SystemExit):
             main([*words, str(tmp_path / "rentals.toml"), "--debug"])
-        said = capsys.readouterr()
-        assert_harmless(said.out + said.err)
-        assert "\nfake line" not in said.out + said.err
+        output = capsys.readouterr()
+        assert_harmless(output.out + output.err)
+        assert "\nfake line" not in output.out + output.err
 
 
 # --- peers ---------------------------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ def test_words_of_a_peer_are_logged_on_one_harmless_line(log_lines, form, words)
         if failure := session.connection.stop_signal.failure:
             logging.getLogger("fedsim.parties").warning("%s", failure.to_error())
 
-    said = log_lines(form, guarded)
-    assert_harmless(said, lines=1)
-    assert said
+    output = log_lines(form, guarded)
+    assert_harmless(output, lines=1)
+    assert output
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -226,9 +226,9 @@ def test_a_log_line_of_any_origin_stays_one_line(log_lines, form):
         except ValueError:
             log.exception("failed")
 
-    said = log_lines(form, fail)
-    assert_harmless(said)
-    assert said.splitlines()[0].count("fake line") >= 2
+    output = log_lines(form, fail)
+    assert_harmless(output)
+    assert output.splitlines()[0].count("fake line") >= 2
 
 
 def test_an_invalid_party_name_is_shown_harmlessly():

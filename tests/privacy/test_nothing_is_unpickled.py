@@ -21,7 +21,7 @@ from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, 
 from fedsim.protocol.transport import offer_digest
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable
-from session_fixtures import CITY, NOTARY, RENTALS, joined, receiving, started, station_of
+from session_fixtures import CITY, NOTARY, RENTALS, connection_of, joined, receiving, started
 from training_fixtures import encoded_config, small_secondaries
 
 SOURCES = sorted(Path(fedsim.__file__).parent.rglob("*.py"))
@@ -102,10 +102,10 @@ def no_unpickling(monkeypatch):
 @pytest.mark.usefixtures("no_unpickling")
 def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
     coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", limits=LinkLimits(10, 10))
-    with receiving(station_of(NOTARY), CITY, RENTALS) as notary, receiving(station_of(CITY), RENTALS) as city:
+    with receiving(connection_of(NOTARY), CITY, RENTALS) as notary, receiving(connection_of(CITY), RENTALS) as city:
         second = started(secondary, tmp_path, notary[1], city[1])
         coordinator_side = [started(attend, coordinator, notary[0], party) for party in (CITY, RENTALS)]
-        session = SessionConnector(station_of(CITY), notary[1], "door", NOTARY).open()
+        session = SessionConnector(connection_of(CITY), notary[1], "endpoint", NOTARY).open()
         digest = offer_digest(QUERIES, COUNTED.astype(np.uint8))
         table = EncodedQueries("rentals", QUERIES, COUNTED, digest, LINKING)
         assert fetch_partners(session, table, "").partner.shape == (12, 3)
@@ -121,7 +121,7 @@ def attend(coordinator: Coordinator, reception, party: Party):
 
 def secondary(folder, to_notary, to_city):
     """All that a secondary does."""
-    session = SessionConnector(station_of(RENTALS), to_notary, "door", NOTARY).open()
+    session = SessionConnector(connection_of(RENTALS), to_notary, "endpoint", NOTARY).open()
     order = fetch_row_mapping(session, CANDIDATES, offer_digest(CANDIDATES), "", LINKING)
     session.send(Farewell())
 
@@ -139,7 +139,7 @@ def secondary(folder, to_notary, to_city):
         on_farewell=lambda: None,
         form=wire_format("float32"),
     )
-    role.serve(SessionConnector(station_of(RENTALS), to_city, "door", CITY).open())
+    role.serve(SessionConnector(connection_of(RENTALS), to_city, "endpoint", CITY).open())
 
 
 def trained(party):

@@ -52,15 +52,15 @@ def test_where_all_is_there_no_test_may_be_skipped(machine: Path) -> None:
 
 def test_what_is_missing_is_installed_by_root(machine: Path) -> None:
     program(machine, "apt-get", APT)
-    said, _ = run(machine)
-    assert "apt-get install -y -qq --no-install-recommends chromium\n" in said
-    assert said.endswith(steps("1"))
+    output, _ = run(machine)
+    assert "apt-get install -y -qq --no-install-recommends chromium\n" in output
+    assert output.endswith(steps("1"))
 
 
 def test_what_cannot_be_installed_is_said_and_skipped(machine: Path) -> None:
-    said, told = run(machine)
-    assert said == steps("no")
-    assert told.startswith("ci: cannot install chromium (needs root and apt-get")
+    output, errors = run(machine)
+    assert output == steps("no")
+    assert errors.startswith("ci: cannot install chromium (needs root and apt-get")
 
 
 def test_a_failed_installation_is_said_and_skipped(machine: Path) -> None:

@@ -13,7 +13,7 @@ from fedsim.protocol import handshake
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Begin, Done, Farewell, Save
 from fedsim.protocol.transport import ConnectionLost
-from session_fixtures import CITY, IDENT, PATIENCE, RENTALS, Notes, receiving, sessions_of, station_of, taken
+from session_fixtures import CITY, IDENT, PATIENCE, RENTALS, Notes, connection_of, receiving, sessions_of, taken
 
 FAULTS = {
     "cut": lambda frames, place, byte: frames[:place],
@@ -64,12 +64,12 @@ class Talk:
 
     def __init__(self):
         self.sides = sessions_of(CITY, RENTALS)
-        self.said, self.heard = ([], []), ([], [])
+        self.sent, self.heard = ([], []), ([], [])
 
     def say(self, side, words):
         for _ in range(words):
-            self.said[side].append(len(self.said[side]))
-            message = Save(self.said[0][-1]) if side == 0 else Done(str(self.said[1][-1]))
+            self.sent[side].append(len(self.sent[side]))
+            message = Save(self.sent[0][-1]) if side == 0 else Done(str(self.sent[1][-1]))
             self.sides[side].send(message)
 
     def line(self, words=(0, 0), faults=((), ())):
@@ -97,11 +97,11 @@ class Talk:
     @property
     def in_order(self):
         """Whether each side has heard the beginning of what the other said, and nothing else."""
-        return all(self.heard[side] == self.said[1 - side][: len(self.heard[side])] for side in (0, 1))
+        return all(self.heard[side] == self.sent[1 - side][: len(self.heard[side])] for side in (0, 1))
 
     @property
     def is_whole(self):
-        return self.heard == (self.said[1], self.said[0])
+        return self.heard == (self.sent[1], self.sent[0])
 
 
 faults = st.lists(st.tuples(st.sampled_from(list(FAULTS)), st.integers(0, 9), st.integers(0, 255)), max_size=4)
@@ -132,7 +132,7 @@ def test_a_conversation_survives_ten_thousand_faults():
     assert talk.in_order
     talk.line()
     assert talk.is_whole
-    assert len(talk.said[0]) > 2000
+    assert len(talk.sent[0]) > 2000
 
 
 @settings(max_examples=100)
@@ -207,12 +207,12 @@ class _Mischievous:
 def test_calls_over_lines_that_break_a_thousand_times_get_their_answers(seed, monkeypatch):
     monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
     with (
-        receiving(station_of(CITY, record_event=Notes()), RENTALS) as (reception, transport),
+        receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (reception, transport),
         ThreadPoolExecutor() as pool,
     ):
         mischief = Mischief(transport, np.random.default_rng(seed))
         answering = pool.submit(
-            answer_all, SessionConnector(station_of(RENTALS, record_event=Notes()), mischief, "door", CITY)
+            answer_all, SessionConnector(connection_of(RENTALS, record_event=Notes()), mischief, "endpoint", CITY)
         )
         session = reception.session_with(RENTALS)
         asked = 0

@@ -24,7 +24,7 @@ from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.transport import InProcessTransport, decode
 from fedsim.splitnn.secondary_model import start_secondary
 from property.session_model import FAULTS, TRANSITIONS, Rules, World, explore
-from session_fixtures import CITY, RENTALS, station_of
+from session_fixtures import CITY, RENTALS, connection_of
 from training_fixtures import encoded_config, small_secondaries
 
 FEATURES, BELOW = small_secondaries()[0].features, encoded_config().secondary
@@ -71,14 +71,14 @@ class RealWorld:
 
     def crash_primary(self):
         self.cut()
-        self.acceptor = SessionAcceptor(station_of(CITY), [RENTALS])
+        self.acceptor = SessionAcceptor(connection_of(CITY), [RENTALS])
         self.here, self.at = None, ("idle",)
 
     def crash_secondary(self):
         self.cut()
         self.instances += 1
-        station = station_of(RENTALS, instance=f"rentals-{self.instances}")
-        self.connector = SessionConnector(station, InProcessTransport(), "", CITY)
+        connection = connection_of(RENTALS, instance=f"rentals-{self.instances}")
+        self.connector = SessionConnector(connection, InProcessTransport(), "", CITY)
         limits = RequestLimits(self.rules.steps, self.rules.steps, 0, 3, 0)
         self.responder = SecondaryResponder(
             width=4,

@@ -255,6 +255,6 @@ def test_a_log_that_was_changed_is_shown_up_to_there():
 
 def test_programs_get_one_object():
     run_approve("--yes")
-    told = json.loads(run(log, LOG, "--json").output)
-    assert told["fault"] is None
-    assert told["last"] == told["entries"][-1]["hash"]
+    result = json.loads(run(log, LOG, "--json").output)
+    assert result["fault"] is None
+    assert result["last"] == result["entries"][-1]["hash"]

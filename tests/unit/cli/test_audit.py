@@ -120,7 +120,7 @@ def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("city.toml", "rentals.toml", "rentals.toml"), "secondary 'rentals'"),
         (("city.toml", "rentals.toml", "--out", ""), "is not a file name"),
@@ -128,7 +128,7 @@ def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
         (("city.toml", "rentals.toml", "--out", "flats.csv/audit"), "choose another --out"),
     ],
 )
-def test_files_named_twice_or_nothing_to_write_to_are_told(folder, monkeypatch, capsys, words, told):
+def test_files_named_twice_or_nothing_to_write_to_are_told(folder, monkeypatch, capsys, words, message):
     assert fedsim(monkeypatch, "audit", "job.toml", *words, "--quick") == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(folder.glob("audit.*"))

@@ -38,32 +38,32 @@ def run(*words: str) -> str:
 
 
 def test_everyone_gets_files_that_work(folder: Path) -> None:
-    said = run(*EVERYONE)
+    output = run(*EVERYONE)
     assert len(list(folder.iterdir())) == 10
     certificate, key = party_files(folder, RENTALS)
     assert read_credentials(folder / "ca.pem", certificate, key, RENTALS).days_left(NOW) in (89, 90)
-    (row,) = (line.split("  ") for line in said.splitlines() if line.startswith("secondary-rentals.pem"))
+    (row,) = (line.split("  ") for line in output.splitlines() if line.startswith("secondary-rentals.pem"))
     cells = [cell.strip() for cell in row if cell.strip()]
     assert cells[1:] == ["secondary 'rentals'", f"{NOW + timedelta(days=90):%Y-%m-%d}", "90 days"]
-    assert "ca.key" in said.splitlines()[-1]
+    assert "ca.key" in output.splitlines()[-1]
 
 
 def test_a_later_call_adds_a_party_and_keeps_the_authority(folder: Path) -> None:
     run("--secondary", "rentals")
     before = (folder / "ca.pem").read_bytes()
-    said = run("--secondary", "schools", "--days", "7")
+    output = run("--secondary", "schools", "--days", "7")
     assert (folder / "ca.pem").read_bytes() == before
-    assert "rentals" not in said
-    assert "7 days" in said
-    assert "ca.key" not in said
+    assert "rentals" not in output
+    assert "7 days" in output
+    assert "ca.key" not in output
 
 
 def test_renewal_replaces_a_certificate_and_keeps_its_key(folder: Path) -> None:
     run("--secondary", "rentals", "--days", "7")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    said = run("--secondary", "rentals", "--renew")
+    output = run("--secondary", "rentals", "--renew")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == ["secondary-rentals.pem"]
-    assert "90 days" in said
+    assert "90 days" in output
 
 
 def test_quiet_says_nothing(folder: Path) -> None:

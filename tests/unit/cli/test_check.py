@@ -129,18 +129,18 @@ def test_quiet_prints_errors_and_nothing_else():
 
 
 def test_programs_get_one_object():
-    told = json.loads(run(*FILES, "--json", "--quiet").output)
-    assert told["passed"] is True
-    assert {finding["level"] for section in told["sections"] for finding in section["findings"]} == {"ok"}
-    assert told["estimate"]["disk"].keys() == set(PARTIES)
-    assert told["estimate"]["epoch_bytes"]["least"] < told["estimate"]["epoch_bytes"]["expected"]
+    result = json.loads(run(*FILES, "--json", "--quiet").output)
+    assert result["passed"] is True
+    assert {finding["level"] for section in result["sections"] for finding in section["findings"]} == {"ok"}
+    assert result["estimate"]["disk"].keys() == set(PARTIES)
+    assert result["estimate"]["epoch_bytes"]["least"] < result["estimate"]["epoch_bytes"]["expected"]
 
 
 def test_a_slower_line_takes_longer_and_the_page_says_for_which_line():
     slow = run(*FILES, "--mbit", "1", "--ping-ms", "300").output
     assert all(part in slow for part in ("1 Mbit/s", "300 ms"))
-    told = [json.loads(run("--json", "--mbit", speed).output)["estimate"] for speed in ("1", "100")]
-    assert told[0]["training_seconds"]["expected"] > 3 * told[1]["training_seconds"]["expected"]
+    result = [json.loads(run("--json", "--mbit", speed).output)["estimate"] for speed in ("1", "100")]
+    assert result[0]["training_seconds"]["expected"] > 3 * result[1]["training_seconds"]["expected"]
 
 
 def test_numbers_that_had_to_be_assumed_are_named():

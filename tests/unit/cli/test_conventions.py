@@ -43,9 +43,9 @@ def on_a_terminal(*words: str) -> str:
     env = PLAIN | {"TERM": "xterm-256color"}
     subprocess.run([*FEDSIM, *words], stdout=theirs, stderr=theirs, stdin=theirs, timeout=300, env=env, check=False)
     os.close(theirs)
-    said = os.read(ours, 1 << 16).decode()
+    output = os.read(ours, 1 << 16).decode()
     os.close(ours)
-    return said
+    return output
 
 
 @pytest.fixture
@@ -71,32 +71,32 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "code", "told"), ENDS, ids=["away", "invalid", "stopped"])
-def test_an_error_has_its_exit_code_and_one_line(one_command, capsys, error, code, told):
+@pytest.mark.parametrize(("error", "code", "output"), ENDS, ids=["away", "invalid", "stopped"])
+def test_an_error_has_its_exit_code_and_one_line(one_command, capsys, error, code, output):
     one_command(error)
     with pytest.raises(SystemExit) as left:
         main([])
-    assert (left.value.code, capsys.readouterr().err) == (code, told)
+    assert (left.value.code, capsys.readouterr().err) == (code, output)
 
 
 def test_a_defect_names_its_place_and_shows_no_value(one_command, capsys):
     one_command(KeyError("Zaphod"))
     with pytest.raises(SystemExit) as left:
         main([])
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert left.value.code == ExitCode.DEFECT
-    assert "KeyError in test_conventions.py, line " in said
-    assert "Zaphod" not in said
-    assert said.count("\n") == 1
+    assert "KeyError in test_conventions.py, line " in output
+    assert "Zaphod" not in output
+    assert output.count("\n") == 1
 
 
 def test_debug_shows_where_an_error_came_from(one_command, capsys):
     one_command(FedSimError("no"))
     with pytest.raises(SystemExit):
         main(["--debug"])
-    said = capsys.readouterr().err
-    assert "Traceback" in said
-    assert said.endswith("error: no\n")
+    output = capsys.readouterr().err
+    assert "Traceback" in output
+    assert output.endswith("error: no\n")
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_ctrl_c_says_in_one_line_how_to_continue(tmp_path, words):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job ignores it
     with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, **pipes) as running:
-        said = running.stdout.readline()  # it has begun
+        output = running.stdout.readline()  # it has begun
         running.send_signal(signal.SIGINT)
-        said += running.stdout.read()
+        output += running.stdout.read()
     assert running.returncode == ExitCode.STOPPED
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     command = shlex.join(word for word in words if word != "--again")
-    assert [line for line in said.splitlines() if "continue" in line] == [f"stopped; to continue: fedsim {command}"]
+    assert [line for line in output.splitlines() if "continue" in line] == [f"stopped; to continue: fedsim {command}"]
 
 
 def test_the_primary_cannot_stay_after_training(tmp_path):
@@ -276,9 +276,9 @@ def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, 
     as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job ignores it
     pipes["preexec_fn"] = as_in_a_terminal
     with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, bufsize=0, **pipes) as asking:
-        said = b""
-        while question not in said:
-            said += asking.stderr.read(1) or pytest.fail(said.decode())
+        output = b""
+        while question not in output:
+            output += asking.stderr.read(1) or pytest.fail(output.decode())
         asking.send_signal(signal.SIGINT)
         try:
             ended = asking.wait(timeout=300)  # with its input still open: nobody presses Enter
@@ -290,7 +290,7 @@ def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, 
     assert (rest[0].count(b"{"), sorted(tmp_path.rglob("*"))) == (0, before)
 
 
-def told(*words: str) -> dict[str, object]:
+def output(*words: str) -> dict[str, object]:
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     found: dict[str, object] = json.loads(done.stdout)
@@ -298,21 +298,23 @@ def told(*words: str) -> dict[str, object]:
 
 
 def test_programs_get_certificates_with_their_days(tmp_path):
-    made = told("certs", "--out", str(tmp_path), "--primary", "city", "--days", "30", "--json")
-    assert made == told("certs", "--show", str(tmp_path), "--json")
+    made = output("certs", "--out", str(tmp_path), "--primary", "city", "--days", "30", "--json")
+    assert made == output("certs", "--show", str(tmp_path), "--json")
     whose = {Path(one["file"]).name: (one["of"], one["days_left"]) for one in made["certificates"]}
     assert whose["primary-city.pem"] == ("primary 'city'", 29)
 
 
 def test_programs_get_the_place_of_a_key(tmp_path):
-    made = told("certs", "key", "--out", str(tmp_path / "linkage.key"), "--json")
+    made = output("certs", "key", "--out", str(tmp_path / "linkage.key"), "--json")
     assert Path(made["file"]).is_file()
 
 
 def test_programs_get_what_noise_is_worth():
-    noise = told("privacy", "sigma", "--tau", "0.01", "--spread", "21178.86", "--json")["sigma"]
-    assert told("privacy", "tau", "--sigma", str(noise), "--spread", "21178.86", "--json")["tau"] == pytest.approx(0.01)
-    table = told("privacy", "table", "--spread", "21178.86", "--taus", "0.01,0.001", "--json")
+    noise = output("privacy", "sigma", "--tau", "0.01", "--spread", "21178.86", "--json")["sigma"]
+    assert output("privacy", "tau", "--sigma", str(noise), "--spread", "21178.86", "--json")["tau"] == pytest.approx(
+        0.01
+    )
+    table = output("privacy", "table", "--spread", "21178.86", "--taus", "0.01,0.001", "--json")
     assert [row["tau"] for row in table["rows"]] == [0.01, 0.001]
     assert table["rows"][0]["sigma"] == pytest.approx(noise)
 

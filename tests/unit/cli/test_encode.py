@@ -100,8 +100,8 @@ def test_a_bad_schema_is_refused(folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_bad_cell_is_named_by_row_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pl.DataFrame({"name": ["ada"], "born": [CANARY], "floor": [1]}).write_csv("ours.csv")
-    said = refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
-    assert "ours.csv: column 'born', row 1" in said
+    output = refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
+    assert "ours.csv: column 'born', row 1" in output
 
 
 def test_filters_carry_no_text(folder: Path) -> None:
@@ -121,8 +121,8 @@ def test_an_output_never_replaces_an_input(folder: Path, capsys: pytest.CaptureF
 
 def test_numbers_under_a_text_encoding_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pl.DataFrame({"name": [7], "born": ["1990-01-01"], "floor": [1]}).write_parquet("ours.parquet")
-    said = refusal(capsys, *ENCODE, "--table", "ours.parquet", "--out", "ours.safetensors")
-    assert "column 'name' holds Int64; text is needed" in said
+    output = refusal(capsys, *ENCODE, "--table", "ours.parquet", "--out", "ours.safetensors")
+    assert "column 'name' holds Int64; text is needed" in output
 
 
 def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path)
 
 def test_programs_get_the_whole_fingerprint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "--json") == 0
-    said, encoded = json.loads(capsys.readouterr().out), load_encoded(folder / "ours.safetensors")
-    assert said == {
+    result, encoded = json.loads(capsys.readouterr().out), load_encoded(folder / "ours.safetensors")
+    assert result == {
         "records": 3,
         "bits": encoded.n_bits,
         "fingerprint": encoded.fingerprint,

@@ -22,11 +22,11 @@ def asked(*words: str) -> Result:
 
 
 def test_a_setting_is_explained_with_type_default_and_example():
-    told = asked("training.wire").output
-    assert told.startswith("training.wire")
-    assert "type       one of float32, float16, bfloat16, int8" in told
-    assert 'default    "float32"' in told
-    assert 'example    wire = "float32"' in told
+    output = asked("training.wire").output
+    assert output.startswith("training.wire")
+    assert "type       one of float32, float16, bfloat16, int8" in output
+    assert 'default    "float32"' in output
+    assert 'example    wire = "float32"' in output
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_a_setting_is_found_by_its_name_or_the_end_of_it(word, names):
 
 
 def test_settings_of_several_kinds_are_told_one_by_one():
-    told = asked("threshold").output
-    assert "kind numeric" in told
-    assert "kind date" in told
-    assert "a number of days above 0" in told
+    output = asked("threshold").output
+    assert "kind numeric" in output
+    assert "kind date" in output
+    assert "a number of days above 0" in output
 
 
 def test_a_section_lists_its_settings():

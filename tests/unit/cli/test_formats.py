@@ -53,9 +53,9 @@ def formats() -> dict[str, str]:
 )
 def test_prices_of_a_spreadsheet_are_learnt_as_numbers(price, written):
     write_flats(price=price, sold=DAYS.dt.strftime("%d/%m/%Y"))
-    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
-    assert said["formats"]["primary"] == {"price": written, "sold": "day-month-year"}
-    assert (said["task"], said["kinds"]["primary"]["sold"]) == ("regression", "date")
+    result = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert result["formats"]["primary"] == {"price": written, "sold": "day-month-year"}
+    assert (result["task"], result["kinds"]["primary"]["sold"]) == ("regression", "date")
     assert formats() == {"price": written, "sold": "day-month-year"}
     assert flats().labels[0].tolist() == WHOLE.to_list()
     assert flats().frame["sold"].to_list() == DAYS.cast(pl.String).to_list()
@@ -95,9 +95,9 @@ def test_thousands_in_a_table_of_decimal_commas_are_no_decimals_but_coordinates_
 
 def test_dates_of_days_up_to_twelve_are_told_to_be_a_guess():
     write_flats(sold=pl.Series([f"0{1 + row % 9}/0{1 + row % 7}/2020" for row in range(len(WHOLE))]))
-    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
-    assert said["formats"]["primary"] == {"sold": "day-month-year"}
-    assert any("--date-format" in warning for warning in said["warnings"])
+    result = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert result["formats"]["primary"] == {"sold": "day-month-year"}
+    assert any("--date-format" in warning for warning in result["warnings"])
     fedsim("init", *BOTH, "--label", "price", "--date-format", "month-day-year", "--yes", "--force")
     assert formats() == {"sold": "month-day-year"}
 

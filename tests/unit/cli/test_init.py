@@ -43,8 +43,8 @@ def trained(*parties: str) -> dict[str, dict[str, float]]:
 
 
 def test_two_tables_become_files_that_train():
-    told = fedsim("init", *BOTH, "--yes", "--epochs", "1")
-    assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in told
+    output = fedsim("init", *BOTH, "--yes", "--epochs", "1")
+    assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in output
     assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
 
 
@@ -76,10 +76,10 @@ def test_names_link_registers_end_to_end():
     registers.ours.with_columns(late, id=pl.int_range(200)).write_parquet("ours.parquet")
     registers.theirs.rename({"name": "company"}).write_csv("theirs.csv.gz", compression="gzip")
     tables = ["--primary", "ours.parquet", "--secondary", "theirs.csv.gz"]
-    said = json.loads(fedsim("init", *tables, "--yes", "--label", "late", "--epochs", "1", "--json"))
-    assert said["link_by"] == [{"primary": "name", "secondary": "company", "kind": "words"}]
-    assert said["task"] == "classification"
-    assert "id" not in said["features"]["primary"]
+    result = json.loads(fedsim("init", *tables, "--yes", "--label", "late", "--epochs", "1", "--json"))
+    assert result["link_by"] == [{"primary": "name", "secondary": "company", "kind": "words"}]
+    assert result["task"] == "classification"
+    assert "id" not in result["features"]["primary"]
     assert trained("notary", "ours", "theirs")["test"]["accuracy"] > 0
 
 
@@ -132,9 +132,9 @@ def test_one_table_alone_leaves_marks_to_fill_in(role, file):
 
 def test_the_labels_column_in_a_secondary_is_no_feature_unless_its_owner_says_so():
     TOWN.rentals.rename({"rent": "Price"}).write_csv("rentals.csv")
-    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
-    assert said["features"]["secondary"] == ["rooms", "rating"]
-    assert any("rentals.csv" in warning and "'Price'" in warning for warning in said["warnings"])
+    result = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert result["features"]["secondary"] == ["rooms", "rating"]
+    assert any("rentals.csv" in warning and "'Price'" in warning for warning in result["warnings"])
     rentals = read_party_file(Path("rentals.toml"))
     assert rentals.features.drop == ("Price",)
     assert "Price" not in (rentals.policy.columns or ())
@@ -184,8 +184,8 @@ def test_nothing_is_left_of_files_whose_writing_was_broken_off(monkeypatch):
 
 
 def test_the_owner_is_asked_and_may_say_otherwise():
-    told = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
-    assert all(f"[{proposal}]" in told for proposal in ("lat,lon", "price", "regression"))
+    output = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
+    assert all(f"[{proposal}]" in output for proposal in ("lat,lon", "price", "regression"))
     job = read_job(Path("job.toml"))
     assert list(encodings(job)) == ["lat"]
     assert job.task.kind == "classification"
@@ -225,8 +225,8 @@ def test_the_coordinator_gets_its_file_by_the_job_alone():
 
 
 def test_flags_are_not_asked_for():
-    told = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--sigma", "0")
-    assert "[" not in told.partition("Next")[0]
+    output = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--sigma", "0")
+    assert "[" not in output.partition("Next")[0]
     assert read_job(Path("job.toml")).secondaries["rentals"].tau is None
     assert read_party_file(Path("rentals.toml")).policy.max_tau is None
 
@@ -272,8 +272,8 @@ def write_three_tables() -> list[str]:
 
 
 def test_several_secondaries_become_one_job_that_passes_its_checks_and_trains():
-    said = json.loads(fedsim("init", *write_three_tables(), "--label", "price", "--epochs", "1", "--yes", "--json"))
-    assert {name: [pair["primary"] for pair in own["link_by"]] for name, own in said["secondaries"].items()} == {
+    result = json.loads(fedsim("init", *write_three_tables(), "--label", "price", "--epochs", "1", "--yes", "--json"))
+    assert {name: [pair["primary"] for pair in own["link_by"]] for name, own in result["secondaries"].items()} == {
         "rentals": ["lat", "lon"],
         "register": ["landlord"],
     }
@@ -334,9 +334,9 @@ def test_one_agreed_name_may_mean_different_columns_of_the_primary():
 
 @pytest.mark.parametrize(("epochs", "patience"), [(1, 1), (8, 4), (500, 17)])
 def test_few_epochs_get_a_patience_that_fits(epochs, patience):
-    said = json.loads(fedsim("init", *BOTH, "--epochs", str(epochs), "--yes", "--json"))
+    result = json.loads(fedsim("init", *BOTH, "--epochs", str(epochs), "--yes", "--json"))
     training = read_job(Path("job.toml")).training
-    assert (training.epochs, training.patience) == (said["epochs"], said["patience"]) == (epochs, patience)
+    assert (training.epochs, training.patience) == (result["epochs"], result["patience"]) == (epochs, patience)
 
 
 def test_quiet_prints_nothing():
@@ -344,10 +344,10 @@ def test_quiet_prints_nothing():
 
 
 def test_programs_get_one_object():
-    said = json.loads(fedsim("init", *BOTH, "--yes", "--json"))
-    assert (said["label"], said["task"], said["k"]) == ("price", "regression", 20)
-    assert said["link_by"][0] == {"primary": "lat", "secondary": "lat", "kind": "place"}
-    assert all(Path(said["folder"], name).exists() for name in said["files"])
+    result = json.loads(fedsim("init", *BOTH, "--yes", "--json"))
+    assert (result["label"], result["task"], result["k"]) == ("price", "regression", 20)
+    assert result["link_by"][0] == {"primary": "lat", "secondary": "lat", "kind": "place"}
+    assert all(Path(result["folder"], name).exists() for name in result["files"])
 
 
 def test_questions_do_not_stand_in_the_way_of_the_object():

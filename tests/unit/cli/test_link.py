@@ -92,10 +92,10 @@ def test_example_pairs_have_all_columns_of_both_tables(folder: Path) -> None:
 
 def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["records"], told["candidates"], told["k"], told["metric"]) == (60, 40, 5, "great-circle")
-    assert told["files"] == {"links": "links.parquet"}
-    assert 0 < told["nearest_median"] <= told["kth_median"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["records"], result["candidates"], result["k"], result["metric"]) == (60, 40, 5, "great-circle")
+    assert result["files"] == {"links": "links.parquet"}
+    assert 0 < result["nearest_median"] <= result["kth_median"]
 
 
 def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,9 +185,9 @@ def test_a_wrong_separator_is_refused_and_can_be_named(folder: Path, capsys: pyt
 
 def test_columns_the_partner_lacks_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pl.read_csv("rentals.csv").rename({"lon": "long"}).write_csv("rentals.csv")
-    said = refusal(capsys, *PLACES)
-    assert "rentals.csv: there is no column 'lon'" in said
-    assert "did you mean 'long'?" in said
+    output = refusal(capsys, *PLACES)
+    assert "rentals.csv: there is no column 'lon'" in output
+    assert "did you mean 'long'?" in output
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_a_bad_cell_is_named_by_row(folder: Path, capsys: pytest.CaptureFixture[
 
 def test_a_latitude_beyond_the_pole_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil("flats.csv", "lat", 3, "91")
-    said = refusal(capsys, *PLACES, "--metric", "great-circle")
-    assert "row 3" in said
-    assert "flats.csv" in said
+    output = refusal(capsys, *PLACES, "--metric", "great-circle")
+    assert "row 3" in output
+    assert "flats.csv" in output
 
 
 def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,11 +89,16 @@ def refusal(folder: Path, column: str, value: object, rows: set[int]) -> InputEr
 )
 def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder, words, records):
     done = predict(folder, *words, "--quiet", "--json", "--explain", "why.csv")
-    told = json.loads(done.output)
+    result = json.loads(done.output)
     why = pl.read_csv(folder / "why.csv")
     assert why.filter(part="prediction")["value"].to_list() == pl.read_csv(folder / "out.csv")["prediction"].to_list()
     assert why.filter(part="effect of a column")["name"].n_unique() == 3
-    assert (told["records"], told["by"], told["away"], told["file"]) == (records, "solo", ["rentals"], "out.csv")
+    assert (result["records"], result["by"], result["away"], result["file"]) == (
+        records,
+        "solo",
+        ["rentals"],
+        "out.csv",
+    )
     found = pl.read_csv(folder / "out.csv")
     assert len(found) == records
     assert (found["lower"] <= found["prediction"]).all()
@@ -130,9 +135,9 @@ def test_invalid_records_are_skipped_on_request_and_listed(folder):
     bad = pl.read_csv(folder / "bad.csv", infer_schema=False)
     area = pl.when(pl.int_range(1, len(bad) + 1).is_in([4, 9])).then(pl.lit("large")).otherwise("area")
     bad.with_columns(area=area).write_csv(folder / "bad.csv")
-    told = json.loads(predict(folder, "--records", "bad.csv", "--skip-invalid", "--quiet", "--json").output)
-    assert [each["row"] for each in told["skipped"]] == [2, 4, 9]
-    assert (told["records"], CANARY in str(told)) == (6, False)
+    result = json.loads(predict(folder, "--records", "bad.csv", "--skip-invalid", "--quiet", "--json").output)
+    assert [each["row"] for each in result["skipped"]] == [2, 4, 9]
+    assert (result["records"], CANARY in str(result)) == (6, False)
     assert pl.read_csv(folder / "out.csv")["row"].to_list() == [1, 3, 5, 6, 7, 8]
 
 
@@ -172,8 +177,8 @@ def test_programs_hear_where_a_service_listens_and_reach_it_over_tls(folder):
     secured = ["--tls-certificate", "certs/primary-city.pem", "--tls-key", "certs/primary-city.key"]
     command = [*FEDSIM, "serve", *PARTY, "--port", "0", "--json", *secured]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
-        told = json.loads(service.stdout.readline())
-        scheme, _, taken = told["address"].rstrip("/").rpartition(":")
+        result = json.loads(service.stdout.readline())
+        scheme, _, taken = result["address"].rstrip("/").rpartition(":")
         assert (scheme, health_over_tls(folder, int(taken), ssl.TLSVersion.TLSv1_3)) == ("https://127.0.0.1", 200)
         with pytest.raises(ssl.SSLError):
             health_over_tls(folder, int(taken), ssl.TLSVersion.TLSv1_2)
@@ -183,8 +188,8 @@ def test_programs_hear_where_a_service_listens_and_reach_it_over_tls(folder):
         other = subprocess.run(second, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         service.send_signal(signal.SIGINT)
         rest = service.stdout.read()
-    assert told["columns"] == ["lat", "lon", "area", "storey", "age"]
-    assert (folder / told["token"]).stat().st_mode & 0o777 == 0o600
+    assert result["columns"] == ["lat", "lon", "area", "storey", "age"]
+    assert (folder / result["token"]).stat().st_mode & 0o777 == 0o600
     assert (service.returncode, rest) == (0, "")
     assert (other.returncode, taken in other.stderr) == (2, True)
 

@@ -63,10 +63,10 @@ def test_one_table_shows_gaps_identifiers_and_what_looks_personal():
 
 
 def test_no_cell_is_in_the_page_or_in_the_output():
-    said = fedsim("profile", "people.csv", "--out", "page.html") + Path("page.html").read_text()
+    output = fedsim("profile", "people.csv", "--out", "page.html") + Path("page.html").read_text()
     texts = [text for name in ("first_name", "last_name") for text in PEOPLE[name].unique()]
-    assert [text for text in texts if re.search(rf"\b{text}\b", said)] == []
-    assert not re.search(r"p\d+@example|\d{4}-\d{2}-\d{2}", said)
+    assert [text for text in texts if re.search(rf"\b{text}\b", output)] == []
+    assert not re.search(r"p\d+@example|\d{4}-\d{2}-\d{2}", output)
 
 
 def test_ranges_end_at_round_numbers_and_say_so():

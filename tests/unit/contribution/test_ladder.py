@@ -258,9 +258,9 @@ def test_a_placebo_partner_trains_as_long_as_the_partner_that_it_is_compared_wit
 
 
 def test_a_step_without_any_change_says_that_the_same_model_was_chosen() -> None:
-    said = gain_sentence("identifiers", Interval(0.0, 0.0, 0.0), GainUnit("auc", ""))
-    assert "same model" in said
-    assert "-0" not in said
+    sentence = gain_sentence("identifiers", Interval(0.0, 0.0, 0.0), GainUnit("auc", ""))
+    assert "same model" in sentence
+    assert "-0" not in sentence
 
 
 def test_few_test_records_are_named_in_the_headline(tmp_path: Path) -> None:

@@ -126,22 +126,22 @@ def test_an_identifier_that_is_missing_somewhere_is_warned_of():
 
 
 def test_latitude_and_longitude_exchanged_are_turned_round_with_a_warning():
-    told = init(TOWN.flats.rename({"lat": "lon", "lon": "lat"}))
-    assert warned(told, "flats.csv", "'lat'", "'lon'")
+    output = init(TOWN.flats.rename({"lat": "lon", "lon": "lat"}))
+    assert warned(output, "flats.csv", "'lat'", "'lon'")
     assert read_party_file(Path("flats.toml")).identifiers == {"lat": "lon", "lon": "lat"}
 
 
 def test_they_are_also_found_where_both_could_be_latitudes():
     moved = [table.with_columns(lat=pl.col("lat") + 47, lon=pl.col("lon") - 93) for table in (TOWN.flats, TOWN.rentals)]
     moved[1].rename({"lat": "lon", "lon": "lat"}).write_csv("rentals.csv")
-    told = init(moved[0])
-    assert warned(told, "flats.csv", "rentals.csv")
+    output = init(moved[0])
+    assert warned(output, "flats.csv", "rentals.csv")
     assert read_party_file(Path("rentals.toml")).identifiers == {"lat": "lon", "lon": "lat"}
 
 
 def test_places_that_lie_wholly_apart_are_warned_of():
-    told = init(TOWN.flats.with_columns(pl.col("lat") + 30))
-    assert warned(told, "'lat'")
+    output = init(TOWN.flats.with_columns(pl.col("lat") + 30))
+    assert warned(output, "'lat'")
 
 
 SPOILT = pl.when(pl.int_range(120) == 16).then(pl.lit("N41.9")).otherwise(pl.col("lat").cast(pl.String))
@@ -164,8 +164,8 @@ def test_it_is_named_where_both_tables_have_one():
 def test_it_is_warned_of_where_other_columns_link():
     street = pl.Series("street", [f"{letter}ld Road" for letter in "ABCDEFGHIJ"] * 12)
     TOWN.rentals.with_columns(street.head(100)).write_csv("rentals.csv")
-    told = init(TOWN.flats.with_columns(street, lat=SPOILT))
-    assert warned(told, "flats.csv", "'lat'", "row 17")
+    output = init(TOWN.flats.with_columns(street, lat=SPOILT))
+    assert warned(output, "flats.csv", "'lat'", "row 17")
 
 
 BORN = pl.date(1960, 1, 1) + pl.duration(days=pl.int_range(pl.len()) * 37)

@@ -181,10 +181,10 @@ def test_init_writes_a_server_down_without_its_password(server, tmp_path, monkey
         "--out",
         str(tmp_path),
     ]
-    told = CliRunner().invoke(app, ["init", *words])
+    output = CliRunner().invoke(app, ["init", *words])
     written = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.toml"))
-    assert told.exit_code == 0, told.exception
-    assert PASSWORD not in told.output + written
+    assert output.exit_code == 0, output.exception
+    assert PASSWORD not in output.output + written
     assert f'url = "postgresql://owner@{server}/postgres"\ntable = "homes"' in written
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     assert approve_job(tmp_path / "job.toml", tmp_path / "homes.toml", ask=lambda: True).approved

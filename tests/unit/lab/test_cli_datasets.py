@@ -34,15 +34,15 @@ def folder(tmp_path: Path) -> Path:
 def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "frog/Frogs_MFCCs.csv").unlink()
     assert run("lab", "datasets", "--data", str(folder)) == 0
-    said = capsys.readouterr().out
-    lines = {line.split()[0]: line for line in said.splitlines() if line[:1].isalpha()}
+    output = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in output.splitlines() if line[:1].isalpha()}
     assert "generated" in lines["city"]
     assert "found" in lines["hdb"]
     assert "Singapore Open Data Licence" in lines["hdb"]
     assert "missing" in lines["boone"]
-    assert "boone/MiniBooNE_PID.txt" in said
-    assert "UCI Machine Learning Repository" in said
-    assert "\x1b" not in said
+    assert "boone/MiniBooNE_PID.txt" in output
+    assert "UCI Machine Learning Repository" in output
+    assert "\x1b" not in output
 
 
 def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,9 +123,9 @@ def test_partners_of_the_neighbourhood_tell_more_and_strangers_no_less() -> None
     home = np.repeat(np.arange(400), 3)
     place = centres[home] + rng.normal(0.0, 0.02, (1_200, 2))
     sights = PartnerObservations(home, place, signal[home] + rng.normal(0.0, 1.0, 1_200), 1.0)
-    told = [explained_variance(signal, best_estimate(centres, sights, k)) for k in (1, 3, 6)]
-    assert told[0] < 0.9 * told[1]
-    assert told[2] == pytest.approx(told[1], abs=0.02)
+    explained = [explained_variance(signal, best_estimate(centres, sights, k)) for k in (1, 3, 6)]
+    assert explained[0] < 0.9 * explained[1]
+    assert explained[2] == pytest.approx(explained[1], abs=0.02)
 
 
 def test_one_seed_makes_one_city_and_another_another() -> None:

@@ -266,8 +266,13 @@ def house_files(folder: Path) -> tuple[Path, Path]:
 
 def frog_file(folder: Path) -> Path:
     columns = {f"MFCCs_{number:2}": numbers(-1, 1) for number in range(1, 23)}
-    told = {"Family": ["Hylidae"] * ROWS, "Genus": ["Hyla"] * ROWS, "Species": words("a", "b"), "RecordID": [1] * ROWS}
-    return write(folder, "frog/Frogs_MFCCs.csv", columns | told)
+    labels = {
+        "Family": ["Hylidae"] * ROWS,
+        "Genus": ["Hyla"] * ROWS,
+        "Species": words("a", "b"),
+        "RecordID": [1] * ROWS,
+    }
+    return write(folder, "frog/Frogs_MFCCs.csv", columns | labels)
 
 
 def test_boone_reads_events_and_their_kinds(tmp_path: Path) -> None:

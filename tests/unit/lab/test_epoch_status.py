@@ -21,8 +21,8 @@ def shown(console: Console, *, silent: bool = False) -> str:
 
 
 def test_a_terminal_shows_the_training_and_its_epoch() -> None:
-    told = shown(Console(file=StringIO(), force_terminal=True, width=100))
-    assert "[1 of 2] firms, Solo: epoch " in told
+    output = shown(Console(file=StringIO(), force_terminal=True, width=100))
+    assert "[1 of 2] firms, Solo: epoch " in output
 
 
 def test_neither_a_pipe_nor_a_silent_terminal_shows_anything() -> None:

@@ -148,9 +148,9 @@ def test_fast_sheets_are_marked_and_leave_the_others_alone(
     whole = (folder / "out" / "figure-k.html").read_text()
     reproduce(folder, "figure-k", "--fast")
     mark = "--fast: at most 1 epochs: shows that everything runs, not what it reaches"
-    told = capsys.readouterr().out
-    assert told.splitlines()[0] == "Firms (nowhere), --fast: at most 1 epochs"
-    assert mark in told
+    output = capsys.readouterr().out
+    assert output.splitlines()[0] == "Firms (nowhere), --fast: at most 1 epochs"
+    assert mark in output
     sheet = json.loads((folder / "out" / "fast" / "figure-k.json").read_text())
     assert (sheet["notes"][0], sheet["facts"]["fast"]) == (mark, "at most 1 epochs")
     assert mark in (folder / "out" / "fast" / "figure-k.html").read_text()
@@ -176,9 +176,9 @@ def test_table_one_stands_beside_whatever_no_value_changes(folder: Path, capsys:
     taxi = STUDY[STUDY.index('[[parts]]\ndataset = "taxi"') :].replace('["fedsim"]', '["top1sim", "fedsim"]')
     (folder / "figure-k.toml").write_text(f'title = "Rides"\nplace = "nowhere"\n{taxi}vary = "k"\nvalues = [5, 10]\n')
     assert reproduce(folder, "figure-k") == 0
-    told = capsys.readouterr().out
-    assert told.count("256.19 ± 1.39") == 2
-    assert "235.67" not in told
+    output = capsys.readouterr().out
+    assert output.count("256.19 ± 1.39") == 2
+    assert "235.67" not in output
 
 
 def test_pieces_of_a_secondary_do_not_touch_who_learns_alone() -> None:
@@ -187,10 +187,10 @@ def test_pieces_of_a_secondary_do_not_touch_who_learns_alone() -> None:
 
 
 def test_every_training_is_told_with_its_dataset_value_and_number(once: Reproduced) -> None:
-    told = [line.strip() for line in once.err.splitlines()]
+    output = [line.strip() for line in once.err.splitlines()]
     places = ["[1 of 4] firms, k 3, ", "[2 of 4] firms, k 3, ", "[4 of 4] firms, k 6, "]
-    assert len(told) == 3
-    assert all(line.startswith(place) for line, place in zip(told, places, strict=True))
+    assert len(output) == 3
+    assert all(line.startswith(place) for line, place in zip(output, places, strict=True))
 
 
 def test_the_papers_scores_are_those_of_its_split() -> None:

@@ -61,7 +61,7 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--try", "k=,"), "'k=,' is not a list of values"),
         (("--try", "k=0"), "k=0, but the secondary"),
@@ -76,10 +76,10 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_is_trained(
-    tmp_path: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep(tmp_path, *words) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.jsonl").exists()
 
 

@@ -195,12 +195,12 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, A
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as door:
-        threading.Thread(target=door.serve_forever, args=(0.01,), daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+        threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{door.server_port}", asked
+            yield f"http://127.0.0.1:{listener.server_port}", asked
         finally:
-            door.shutdown()
+            listener.shutdown()
 
 
 @pytest.mark.parametrize(

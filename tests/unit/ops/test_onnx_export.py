@@ -60,13 +60,13 @@ def test_a_file_and_a_registered_model_predict_what_the_network_predicts(run: Pa
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["report", str(run), "--onnx", str(file), "--register", "flats", "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    facts = told["network"]
+    result = json.loads(done.stdout)
+    facts = result["network"]
     assert (facts["method"], facts["trees"], facts["partners"]) == ("stacked", "not included", "least similar first")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     session, loaded = onnxruntime.InferenceSession(file), PrimaryNetwork.load(run)
     assert session.get_modelmeta().custom_metadata_map["job"] == facts["job"]
-    registered = mlflow.pyfunc.load_model(told["registered"])
+    registered = mlflow.pyfunc.load_model(result["registered"])
     for n_records in (1, 9):
         inputs = random_inputs(loaded, n_records)
         expected = network_outputs(loaded, inputs)

@@ -17,16 +17,16 @@ from fedsim.protocol.transport import ConnectionLost
 from fedsim_ops.outbound import ProxyClient
 from relay_fixtures import proxy_in_thread, relay_in_thread
 from session_fixtures import CITY, RENTALS, frame_of
-from tls_fixtures import PAPERS, door, echo
+from tls_fixtures import CREDENTIALS, echo, listening
 
 
 def behind(url, party, login="ada:secret"):
-    return replace(PAPERS[party], proxy=Proxy.parse(url, login))
+    return replace(CREDENTIALS[party], proxy=Proxy.parse(url, login))
 
 
 @pytest.mark.parametrize("kind", ["http", "socks5"])
 def test_a_party_reaches_another_through_a_proxy_with_a_password(kind):
-    with proxy_in_thread(kind) as (url, targets), door() as address:
+    with proxy_in_thread(kind) as (url, targets), listening() as address:
         line = GrpcTransport(behind(url, RENTALS)).dial(address, CITY)
         line.send(frame_of(Save(1)))
         assert line.receive() == frame_of(Save(1))

@@ -31,7 +31,7 @@ from fedsim_ops import outbound, relay
 from fedsim_ops.outbound import OK, ask_relay, open_control, open_data_connection, request_ticket
 from relay_fixtures import HUB, relay_in_thread
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, until
-from tls_fixtures import FOREIGN, NOW, OURS, PAPERS, credentials_of, echo
+from tls_fixtures import CREDENTIALS, FOREIGN, NOW, OURS, credentials_of, echo
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def hub():
 
 def answers(address, caller=RENTALS, called=CITY):
     """Whether a frame comes back through the relay."""
-    line = GrpcTransport(PAPERS[caller]).dial(address, called)
+    line = GrpcTransport(CREDENTIALS[caller]).dial(address, called)
     line.send(frame_of(Save(3)))
     found = line.receive() == frame_of(Save(3))
     line.close()
@@ -68,7 +68,7 @@ def test_parties_of_two_authorities_meet_only_while_one_replaces_the_other(apart
     own = replace(own, authority=own.authority + FOREIGN.pair.certificate)
     foreign = replace(credentials_of(RENTALS, FOREIGN), relay_authority=OURS.pair.certificate)
     with relay_in_thread(relay.Relay(own, [[each] for each in both] if apart else [both])) as hub:
-        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
         if apart:
             with pytest.raises(ConnectionLost) as lost:
                 request_ticket(RelayAddress.parse(hub), foreign, CITY, PATIENCE)
@@ -94,29 +94,29 @@ def test_a_socket_path_that_is_too_long_is_named(hub, tmp_path, monkeypatch):
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     with raises(SettingError, "socket-path-too-long"):
-        GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
     assert not list(long.iterdir())
 
 
 def test_a_relay_that_is_gone_is_not_blamed_on_the_other_party():
-    with relay_in_thread() as hub, open_control(RelayAddress.parse(hub), PAPERS[CITY], PATIENCE) as control:
+    with relay_in_thread() as hub, open_control(RelayAddress.parse(hub), CREDENTIALS[CITY], PATIENCE) as control:
         place = RelayAddress.parse(hub)
         ask_relay(control, place, "LISTEN ", OK, CITY)
-        ticket = request_ticket(place, PAPERS[RENTALS], CITY, PATIENCE)
+        ticket = request_ticket(place, CREDENTIALS[RENTALS], CITY, PATIENCE)
     with pytest.raises(ConnectionLost) as lost:
-        open_data_connection(place, PAPERS[RENTALS], ticket, PATIENCE)
+        open_data_connection(place, CREDENTIALS[RENTALS], ticket, PATIENCE)
     assert lost.value.code == "relay-unreachable"
 
 
 def test_a_name_belongs_to_one_certificate_and_one_process(hub):
-    listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
     with raises(SettingError, "address-in-use"):
-        GrpcTransport(PAPERS[CITY]).listen(hub, echo)
-    other = GrpcTransport(PAPERS[CITY]).listen(f"{hub}/second-job", echo)
+        GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
+    other = GrpcTransport(CREDENTIALS[CITY]).listen(f"{hub}/second-job", echo)
     assert answers(hub)
     assert answers(f"{hub}/second-job")
     with pytest.raises(ConnectionLost) as lost:  # rentals registers under its own name, whatever it says
-        GrpcTransport(PAPERS[RENTALS]).dial(hub, NOTARY)
+        GrpcTransport(CREDENTIALS[RENTALS]).dial(hub, NOTARY)
     assert lost.value.code == "not-registered"
     other.close()
     listener.close()
@@ -125,9 +125,9 @@ def test_a_name_belongs_to_one_certificate_and_one_process(hub):
 def test_a_party_that_is_gone_without_a_word_is_replaced(hub, monkeypatch):
     monkeypatch.setattr(relay, "PROBE_SECONDS", 0.1)
     place = RelayAddress.parse(hub)
-    with open_control(place, PAPERS[CITY], PATIENCE) as silent:
+    with open_control(place, CREDENTIALS[CITY], PATIENCE) as silent:
         ask_relay(silent, place, "LISTEN ", OK, CITY)
-        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
         assert answers(hub)
         listener.close()
 
@@ -137,7 +137,7 @@ def test_who_relays_must_have_the_certificate_of_a_relay():
         relay_in_thread(relay.Relay(credentials_of(NOTARY), [[OURS.certificate]])) as hub,
         pytest.raises(ConnectionLost) as lost,
     ):
-        request_ticket(RelayAddress.parse(hub), PAPERS[RENTALS], CITY, PATIENCE)
+        request_ticket(RelayAddress.parse(hub), CREDENTIALS[RENTALS], CITY, PATIENCE)
     assert (lost.value.code, lost.value.lasting) == ("relay-untrusted", True)
 
 
@@ -228,8 +228,8 @@ def test_an_invalid_list_of_one_authority_closes_the_relay_to_its_own_parties_on
 
 def test_the_parties_prove_themselves_to_each_other_and_not_only_to_the_relay(hub):
     """A relay that joins the wrong party gains nothing."""
-    listener = GrpcTransport(PAPERS[NOTARY]).listen(hub, echo)
-    own = PAPERS[RENTALS]
+    listener = GrpcTransport(CREDENTIALS[NOTARY]).listen(hub, echo)
+    own = CREDENTIALS[RENTALS]
     probe = probe_tls(hub, own, CITY, PATIENCE, lambda *_: outbound.open_connection(hub, own, NOTARY, PATIENCE))
     assert (probe.code, probe.lasting) == ("other-party", True)
     listener.close()
@@ -260,8 +260,8 @@ def test_the_relay_handles_tls_records_and_finds_no_planted_value(monkeypatch):
     planted = np.frombuffer(b"Zaphod Beeblebrox, born 1978-03-08; " * 40, np.float32).reshape(-1, 4)
     served = relay.Relay(credentials_of(HUB), [[OURS.certificate]])
     with relay_in_thread(served) as hub:
-        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
-        line = GrpcTransport(PAPERS[RENTALS]).dial(hub, CITY)
+        listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
+        line = GrpcTransport(CREDENTIALS[RENTALS]).dial(hub, CITY)
         line.send(frame_of(Activations(0, values=planted)))
         assert b"Zaphod" in line.receive()
         assert {**served.figures(), "bytes_total": 0} == {
@@ -298,7 +298,7 @@ def test_a_thousand_silent_callers_do_not_keep_a_party_away(hub):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     try:
         with ExitStack() as stack:
-            listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+            listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
             for _ in range(1000):
                 with suppress(OSError):
                     stack.enter_context(
@@ -325,23 +325,23 @@ def test_garbage_is_cut_off(hub, first, monkeypatch):
 def test_a_ticket_is_valid_once_and_for_seconds(hub, monkeypatch):
     monkeypatch.setattr(relay, "TICKET_SECONDS", 0.2)
     place = RelayAddress.parse(hub)
-    with open_control(place, PAPERS[CITY], PATIENCE) as silent:
+    with open_control(place, CREDENTIALS[CITY], PATIENCE) as silent:
         ask_relay(silent, place, "LISTEN ", OK, CITY)
-        ticket = request_ticket(place, PAPERS[RENTALS], CITY, PATIENCE)
+        ticket = request_ticket(place, CREDENTIALS[RENTALS], CITY, PATIENCE)
         for ticket_shown in (ticket, ticket, "0" * 64):  # nobody comes; used; never given
             with pytest.raises(ConnectionLost) as lost:
-                open_data_connection(place, PAPERS[RENTALS], ticket_shown, PATIENCE)
+                open_data_connection(place, CREDENTIALS[RENTALS], ticket_shown, PATIENCE)
             assert lost.value.code == "not-joined"
 
 
 def test_one_party_cannot_take_all_connections(hub):
     place = RelayAddress.parse(hub)
-    listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
     with ExitStack() as stack:
         for _ in range(relay.MAX_PER_PARTY):
-            stack.enter_context(outbound.open_connection(hub, PAPERS[RENTALS], CITY, PATIENCE))
+            stack.enter_context(outbound.open_connection(hub, CREDENTIALS[RENTALS], CITY, PATIENCE))
         with pytest.raises(ConnectionLost) as lost:
-            request_ticket(place, PAPERS[RENTALS], CITY, PATIENCE)
+            request_ticket(place, CREDENTIALS[RENTALS], CITY, PATIENCE)
         assert lost.value.code == "too-many"
         assert answers(hub, caller=NOTARY)
     until(lambda: _is_admitted(place))
@@ -363,7 +363,7 @@ def crowded_relay(monkeypatch):
 
 def others_get_through(hub):
     """Whether parties of another authority can still register and be called."""
-    listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
     try:
         return answers(hub)
     finally:
@@ -400,7 +400,7 @@ def test_one_authority_cannot_take_the_pairs_of_another(monkeypatch):
 def test_a_name_with_control_characters_is_refused_and_never_logged(hub, caplog):
     place = RelayAddress.parse(hub)
     for _ in range(3):
-        with open_control(place, PAPERS[RENTALS], 2.0) as control, pytest.raises(ConnectionLost) as lost:
+        with open_control(place, CREDENTIALS[RENTALS], 2.0) as control, pytest.raises(ConnectionLost) as lost:
             ask_relay(control, place, "CALL primary \x1b]0;fake\x07\x1b[2J\r x", OK, CITY)
         assert lost.value.code == "bad-request"
     assert not [record for record in caplog.records if record.name == "fedsim.relay"]
@@ -408,20 +408,23 @@ def test_a_name_with_control_characters_is_refused_and_never_logged(hub, caplog)
 
 def _is_admitted(place):
     with suppress(ConnectionLost):
-        return bool(request_ticket(place, PAPERS[RENTALS], CITY, PATIENCE))
+        return bool(request_ticket(place, CREDENTIALS[RENTALS], CITY, PATIENCE))
     return False
 
 
 @contextmanager
 def joined_ends(place):
     """Both ends of a connection through a relay, without parties behind them."""
-    with open_control(place, PAPERS[CITY], PATIENCE) as control:
+    with open_control(place, CREDENTIALS[CITY], PATIENCE) as control:
         ask_relay(control, place, "LISTEN ", OK, CITY)
-        ticket = request_ticket(place, PAPERS[RENTALS], CITY, PATIENCE)
+        ticket = request_ticket(place, CREDENTIALS[RENTALS], CITY, PATIENCE)
         own = outbound.receive_line(control).partition(" ")[2]
         with ThreadPoolExecutor() as pool:
-            called = pool.submit(open_data_connection, place, PAPERS[CITY], own, PATIENCE)
-            with open_data_connection(place, PAPERS[RENTALS], ticket, PATIENCE) as caller, called.result() as other:
+            called = pool.submit(open_data_connection, place, CREDENTIALS[CITY], own, PATIENCE)
+            with (
+                open_data_connection(place, CREDENTIALS[RENTALS], ticket, PATIENCE) as caller,
+                called.result() as other,
+            ):
                 yield caller, other
 
 
@@ -442,8 +445,8 @@ def test_connections_through_which_nothing_passes_are_closed(monkeypatch):
     monkeypatch.setattr(relay, "IDLE_SECONDS", 0.1)
     monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.05)
     with relay_in_thread() as hub:
-        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
-        with outbound.open_connection(hub, PAPERS[RENTALS], CITY, PATIENCE) as link, suppress(ConnectionError):
+        listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
+        with outbound.open_connection(hub, CREDENTIALS[RENTALS], CITY, PATIENCE) as link, suppress(ConnectionError):
             while link.recv(1000):  # ends when the relay closes it
                 pass
         listener.close()
@@ -451,7 +454,7 @@ def test_connections_through_which_nothing_passes_are_closed(monkeypatch):
 
 def test_a_party_returns_to_a_relay_that_was_away():
     with relay_in_thread() as hub:
-        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        listener = GrpcTransport(CREDENTIALS[CITY]).listen(hub, echo)
         assert answers(hub)
     with relay_in_thread(address=hub.removeprefix("relay://")):
         until(lambda: _is_admitted(RelayAddress.parse(hub)))

@@ -131,14 +131,14 @@ def test_a_revoked_party_that_dials_again_and_again_does_not_fill_the_log(tmp_pa
     rentals = GrpcTransport(credentials(tmp_path, RENTALS))  # it ignores the list
     listed = certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
     city = GrpcTransport(credentials(tmp_path, CITY, revocations=listed))
-    door = city.listen("127.0.0.1:0", lambda caller, stream: stream.close())
+    listener = city.listen("127.0.0.1:0", lambda caller, stream: stream.close())
     try:
         for _ in range(4):
             with pytest.raises(ConnectionLost):
-                rentals.dial(door.address, CITY).receive()
+                rentals.dial(listener.address, CITY).receive()
         assert sum("revoked" in message for message in caplog.messages) == 1
     finally:
-        door.close()
+        listener.close()
 
 
 def test_a_certificate_revoked_while_parties_run_opens_no_connection_either_way(tmp_path):
@@ -146,18 +146,18 @@ def test_a_certificate_revoked_while_parties_run_opens_no_connection_either_way(
     listed, heard = tmp_path / "authority" / "revoked.pem", []
     certs.revoke_certificates(tmp_path / "authority", [], NOW)
     city, rentals = (GrpcTransport(credentials(tmp_path, party, revocations=listed)) for party in (CITY, RENTALS))
-    door = city.listen("127.0.0.1:0", lambda caller, stream: (heard.append(caller), stream.close()))
+    listener = city.listen("127.0.0.1:0", lambda caller, stream: (heard.append(caller), stream.close()))
     try:
         with pytest.raises(ConnectionLost):  # the peer hangs up at once
-            rentals.dial(door.address, CITY).receive()
+            rentals.dial(listener.address, CITY).receive()
         assert heard == [RENTALS]
         certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
         with pytest.raises(ConnectionLost):
-            rentals.dial(door.address, CITY).receive()
+            rentals.dial(listener.address, CITY).receive()
         assert heard == [RENTALS]  # and it was not let in again
         certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "primary-city.pem"], NOW)
         with pytest.raises(ConnectionLost) as caught:
-            rentals.dial(door.address, CITY)
+            rentals.dial(listener.address, CITY)
         assert caught.value.code == "certificate-revoked"
     finally:
-        door.close()
+        listener.close()

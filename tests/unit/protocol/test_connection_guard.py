@@ -20,7 +20,7 @@ from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Save
 from fedsim.protocol.tls import probe_tls
 from session_fixtures import CITY, PATIENCE, RENTALS, frame_of, until
-from tls_fixtures import PAPERS, door, echo, is_served, limited_door
+from tls_fixtures import CREDENTIALS, echo, is_served, limited_listener, listening
 
 
 def silent_callers(kept: ExitStack, address: str, count: int) -> list[socket.socket]:
@@ -33,8 +33,8 @@ def silent_callers(kept: ExitStack, address: str, count: int) -> list[socket.soc
 
 
 def test_1300_silent_callers_neither_end_a_session_nor_keep_a_party_out_at_1024_descriptors():
-    with limited_door(1024) as (address, open_files), ExitStack() as kept:
-        line = GrpcTransport(PAPERS[RENTALS]).dial(address, CITY)
+    with limited_listener(1024) as (address, open_files), ExitStack() as kept:
+        line = GrpcTransport(CREDENTIALS[RENTALS]).dial(address, CITY)
         silent_callers(kept, address, 1300)
         line.send(frame_of(Save(7)))
         assert line.receive() == frame_of(Save(7))
@@ -44,7 +44,7 @@ def test_1300_silent_callers_neither_end_a_session_nor_keep_a_party_out_at_1024_
 
 
 def test_silent_callers_above_the_limit_are_closed_and_the_incident_is_logged_once(caplog):
-    listener = GrpcTransport(PAPERS[CITY]).listen("127.0.0.1:0", echo)
+    listener = GrpcTransport(CREDENTIALS[CITY]).listen("127.0.0.1:0", echo)
     most = listener.guard.limit // connection_guard.ADDRESS_SHARE
     with ExitStack() as kept, caplog.at_level(logging.WARNING, "fedsim.parties"):
         callers = silent_callers(kept, listener.address, most + 5)
@@ -55,8 +55,8 @@ def test_silent_callers_above_the_limit_are_closed_and_the_incident_is_logged_on
 
 
 def test_a_caller_that_takes_too_long_is_closed_and_a_stream_never():
-    listener = GrpcTransport(PAPERS[CITY]).listen("127.0.0.1:0", echo)
-    line = GrpcTransport(PAPERS[RENTALS]).dial(listener.address, CITY)
+    listener = GrpcTransport(CREDENTIALS[CITY]).listen("127.0.0.1:0", echo)
+    line = GrpcTransport(CREDENTIALS[RENTALS]).dial(listener.address, CITY)
     line.send(frame_of(Save(1)))
     line.receive()
     guard = ConnectionGuard(split_address(listener.address)[1], 256)
@@ -87,17 +87,17 @@ def test_a_process_without_descriptors_blames_itself_and_dials_again(monkeypatch
     def exhausted(**_):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with door() as address:
+    with listening() as address:
         monkeypatch.setattr(tls, "TemporaryDirectory", exhausted)
-        probe = probe_tls(address, PAPERS[RENTALS], CITY)
+        probe = probe_tls(address, CREDENTIALS[RENTALS], CITY)
     assert (probe.code, probe.lasting) == ("out-of-descriptors", False)
 
 
 def test_tls_1_2_is_refused_by_the_listener():
-    context = tls.client_context(PAPERS[RENTALS])
+    context = tls.client_context(CREDENTIALS[RENTALS])
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     with (
-        door() as address,
+        listening() as address,
         socket.create_connection(split_address(address), timeout=PATIENCE) as line,
         pytest.raises(ssl.SSLError),
     ):

@@ -19,9 +19,9 @@ from session_fixtures import (
     PATIENCE,
     RENTALS,
     Notes,
+    connection_of,
     hello_of,
     receiving,
-    station_of,
     until,
 )
 
@@ -39,8 +39,8 @@ def opened(answers, **changes):
         for frame in answers:
             line.send(frame)
 
-    transport.listen("door", answer)
-    return SessionConnector(station_of(RENTALS, **changes), transport, "door", CITY).open()
+    transport.listen("endpoint", answer)
+    return SessionConnector(connection_of(RENTALS, **changes), transport, "endpoint", CITY).open()
 
 
 NONSENSE = {
@@ -77,7 +77,7 @@ def test_a_peer_that_never_answers_a_greeting_is_tried_again_for_the_time_given(
 
 def test_a_peer_that_never_comes_is_named_after_the_time_given():
     with raises(PeerError, "peer-away"):
-        SessionConnector(station_of(RENTALS), InProcessTransport(), "door", CITY).open(0.05)
+        SessionConnector(connection_of(RENTALS), InProcessTransport(), "endpoint", CITY).open(0.05)
 
 
 def test_what_would_be_dialled_in_vain_is_not_dialled_again():
@@ -86,32 +86,32 @@ def test_what_would_be_dialled_in_vain_is_not_dialled_again():
             raise ConnectionLost("the certificate of primary 'city' expired", lasting=True)
 
     with raises(PeerError, "connection-rejected"):
-        SessionConnector(station_of(RENTALS, wait_seconds=600), Expired(), "door", CITY).open()
+        SessionConnector(connection_of(RENTALS, wait_seconds=600), Expired(), "endpoint", CITY).open()
 
 
 def test_whoever_dials_hears_the_alarm(others):
-    station = station_of(RENTALS)
-    opening = others.submit(SessionConnector(station, InProcessTransport(), "door", CITY).open)
-    station.stop_signal.report_failure("coordinator 'notary'", "its owner stopped it")
+    connection = connection_of(RENTALS)
+    opening = others.submit(SessionConnector(connection, InProcessTransport(), "endpoint", CITY).open)
+    connection.stop_signal.report_failure("coordinator 'notary'", "its owner stopped it")
     with raises(PeerError, "peer-stopped"):
         opening.result(PATIENCE)
 
 
 def test_a_peer_that_comes_late_is_found(others):
-    transport, station = InProcessTransport(), station_of(RENTALS)
-    opening = others.submit(SessionConnector(station, transport, "door", CITY).open)
-    reception = SessionAcceptor(station_of(CITY), [RENTALS])
-    transport.listen("door", reception.answer)
+    transport, connection = InProcessTransport(), connection_of(RENTALS)
+    opening = others.submit(SessionConnector(connection, transport, "endpoint", CITY).open)
+    reception = SessionAcceptor(connection_of(CITY), [RENTALS])
+    transport.listen("endpoint", reception.answer)
     opening.result(PATIENCE).send(Done("hello"))
     assert reception.session_with(RENTALS).receive().message.fault == "hello"
 
 
 def test_two_processes_under_one_name_do_not_take_turns(monkeypatch):
     monkeypatch.setattr(handshake, "NAME_TAKEN_SECONDS", 0.05)
-    with receiving(station_of(CITY), RENTALS) as (_, transport):
-        first = SessionConnector(station_of(RENTALS), transport, "door", CITY).open()
+    with receiving(connection_of(CITY), RENTALS) as (_, transport):
+        first = SessionConnector(connection_of(RENTALS), transport, "endpoint", CITY).open()
         with raises(PeerError, "connection-rejected"):
-            SessionConnector(station_of(RENTALS), transport, "door", CITY).open()
+            SessionConnector(connection_of(RENTALS), transport, "endpoint", CITY).open()
         assert first.connected
 
 
@@ -140,10 +140,10 @@ def network():
 
 def joined_parties(network, **changes):
     """A reception, its session and that of its caller."""
-    reception = SessionAcceptor(station_of(CITY, record_event=Notes()), [RENTALS])
-    door = network.listen("door", reception.answer)
-    caller = SessionConnector(station_of(RENTALS, record_event=Notes(), **changes), network, "door", CITY).open()
-    return door, reception.session_with(RENTALS), caller
+    reception = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS])
+    listener = network.listen("endpoint", reception.answer)
+    caller = SessionConnector(connection_of(RENTALS, record_event=Notes(), **changes), network, "endpoint", CITY).open()
+    return listener, reception.session_with(RENTALS), caller
 
 
 def test_a_conversation_goes_on_after_a_cut(network):
@@ -158,21 +158,21 @@ def test_a_conversation_goes_on_after_a_cut(network):
 
 
 def test_a_receiver_that_started_anew_is_noticed(network):
-    door, _, there = joined_parties(network)
-    door.close()
-    network.listen("door", SessionAcceptor(station_of(CITY), [RENTALS]).answer)
+    listener, _, there = joined_parties(network)
+    listener.close()
+    network.listen("endpoint", SessionAcceptor(connection_of(CITY), [RENTALS]).answer)
     network.cut()
     with pytest.raises(PeerRestarted):
         there.receive()
 
 
 def test_with_a_receiver_that_started_anew_the_next_conversation_begins_by_itself(network):
-    door = network.listen("door", SessionAcceptor(station_of(CITY), [RENTALS]).answer)
-    dialler = SessionConnector(station_of(RENTALS), network, "door", CITY)
+    listener = network.listen("endpoint", SessionAcceptor(connection_of(CITY), [RENTALS]).answer)
+    dialler = SessionConnector(connection_of(RENTALS), network, "endpoint", CITY)
     first = dialler.open()
-    door.close()
-    anew = SessionAcceptor(station_of(CITY), [RENTALS])
-    network.listen("door", anew.answer)
+    listener.close()
+    anew = SessionAcceptor(connection_of(CITY), [RENTALS])
+    network.listen("endpoint", anew.answer)
     network.cut()
     here = anew.session_with(RENTALS)
     with pytest.raises(PeerRestarted):
@@ -185,15 +185,15 @@ def test_with_a_receiver_that_started_anew_the_next_conversation_begins_by_itsel
 def test_a_caller_that_started_anew_is_noticed(network):
     _, here, there = joined_parties(network)
     there.close()
-    again = SessionConnector(station_of(RENTALS), network, "door", CITY).open()
+    again = SessionConnector(connection_of(RENTALS), network, "endpoint", CITY).open()
     with pytest.raises(PeerRestarted):
         here.receive()
     assert again.connected
 
 
 def test_a_receiver_that_stays_away_is_named_after_the_time_given(network):
-    door, _, there = joined_parties(network, wait_seconds=0.1)
-    door.close()
+    listener, _, there = joined_parties(network, wait_seconds=0.1)
+    listener.close()
     network.cut()
     with raises(PeerError, "peer-away"):
         there.receive()
@@ -207,9 +207,9 @@ def test_a_conversation_that_ended_is_not_dialled_again(network):
 
 
 def test_a_receiver_that_claims_more_than_was_sent_ends_the_conversation(network):
-    door, _, there = joined_parties(network)
-    door.close()
-    network.listen("door", lambda _, line: line.send(encode(Envelope(Welcome(there.ident.hex(), 9, "{}", 0.0)))))
+    listener, _, there = joined_parties(network)
+    listener.close()
+    network.listen("endpoint", lambda _, line: line.send(encode(Envelope(Welcome(there.ident.hex(), 9, "{}", 0.0)))))
     network.cut()
     with raises(PeerError, "connection-rejected"):
         there.receive()
@@ -217,8 +217,8 @@ def test_a_receiver_that_claims_more_than_was_sent_ends_the_conversation(network
 
 
 def test_a_line_that_is_let_in_after_the_end_is_let_go(network):
-    door, _, there = joined_parties(network)
-    door.close()
+    listener, _, there = joined_parties(network)
+    listener.close()
     greeted, goes_on, gone = threading.Event(), threading.Event(), threading.Event()
 
     def answer(_, line):
@@ -230,7 +230,7 @@ def test_a_line_that_is_let_in_after_the_end_is_let_go(network):
             line.receive()
         gone.set()
 
-    network.listen("door", answer)
+    network.listen("endpoint", answer)
     network.cut()
     assert greeted.wait(PATIENCE)
     there.end(PeerError("enough"))

@@ -20,7 +20,7 @@ from fedsim.protocol.messages import Trouble
 from fedsim.protocol.session import PUBLIC_ERRORS, PeerRestarted, close_sessions, failure_notice, public_reason
 from fedsim.runs.approval import ApprovalError
 from fedsim.splitnn.party_model import DamagedCheckpoint
-from session_fixtures import CITY, NOTARY, RENTALS, connect, joined, session_of, sessions_of, station_of, until
+from session_fixtures import CITY, NOTARY, RENTALS, connect, connection_of, joined, session_of, sessions_of, until
 
 OURS = "/home/ada/secret: record 17, column 'income' is 93000"
 
@@ -44,9 +44,9 @@ def instance_of(kind):
 @pytest.mark.parametrize("kind", [*KEPT, *DEFECTS, PeerRestarted])
 def test_nothing_of_a_failure_but_its_kind_is_told(kind):
     fault = instance_of(kind)
-    told = public_reason(fault)
-    assert told
-    assert not any(word in told for word in ("/", "ada", "secret", "income", "'", "17", "93000"))
+    reason = public_reason(fault)
+    assert reason
+    assert not any(word in reason for word in ("/", "ada", "secret", "income", "'", "17", "93000"))
 
 
 def test_only_what_was_written_for_others_is_told_whole():
@@ -74,14 +74,14 @@ def test_every_kind_of_failure_has_its_words(fault, words):
 
 
 def test_our_own_failure_is_told_under_our_name():
-    trouble = failure_notice(station_of(CITY), FileError(OURS))
+    trouble = failure_notice(connection_of(CITY), FileError(OURS))
     assert (trouble.origin, trouble.reason) == ("primary 'city'", public_reason(FileError(OURS)))
 
 
 def test_who_stops_because_of_another_tells_of_that_one():
-    station = station_of(NOTARY)
-    station.stop_signal.report_failure("secondary 'rentals'", "its owner stopped it")
-    trouble = failure_notice(station, PeerError("secondary 'rentals' stopped: its owner stopped it"))
+    connection = connection_of(NOTARY)
+    connection.stop_signal.report_failure("secondary 'rentals'", "its owner stopped it")
+    trouble = failure_notice(connection, PeerError("secondary 'rentals' stopped: its owner stopped it"))
     assert (trouble.origin, trouble.reason) == ("secondary 'rentals'", "its owner stopped it")
 
 

@@ -20,9 +20,9 @@ from session_fixtures import (
     RENTALS,
     SCHOOLS,
     Notes,
+    connection_of,
     hello_of,
     receiving,
-    station_of,
     until,
 )
 
@@ -32,23 +32,23 @@ DEEP = "[" * 100_000 + "]" * 100_000
 def answered(frame: bytes, caller: Party | None = None) -> tuple[Refusal, Notes]:
     """What a caller is told that begins with this frame and is not let in, and what is noted."""
     reception, (here, there) = (
-        SessionAcceptor(station_of(CITY, record_event=Notes()), [RENTALS, SCHOOLS]),
+        SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS, SCHOOLS]),
         stream_pair(),
     )
     here.send(frame)
     reception.answer(caller, there)
-    told = decode(here.receive()).message
+    reply = decode(here.receive()).message
     with pytest.raises(ConnectionLost):
         here.receive()
-    return told, reception.connection.record_event
+    return reply, reception.connection.record_event
 
 
 def reason_for(caller: Party | None = None, **changes) -> str:
     """Why a rentals party that says this is not let in."""
-    told, notes = answered(encode(Envelope(hello_of(RENTALS, **changes))), caller)
-    assert not told.passing
-    assert notes == [("refused", {"peer": str(caller or "a caller"), "reason": told.reason})]
-    return told.reason
+    reply, notes = answered(encode(Envelope(hello_of(RENTALS, **changes))), caller)
+    assert not reply.passing
+    assert notes == [("refused", {"peer": str(caller or "a caller"), "reason": reply.reason})]
+    return reply.reason
 
 
 # --- who is not let in -------------------------------------------------------------------------------------------
@@ -114,19 +114,19 @@ def test_a_name_or_role_that_the_certificate_does_not_prove_is_refused(caller):
 
 @pytest.mark.parametrize("frame", [b"GET / HTTP/1.1", b"\0" * 64, b"FSIM", encode(Envelope(hello_of(RENTALS)))[:-8]])
 def test_garbage_for_a_greeting_is_turned_away(frame):
-    told, notes = answered(frame, RENTALS)
-    assert not told.passing
-    assert notes == [("refused", {"peer": "secondary 'rentals'", "reason": told.reason})]
+    reply, notes = answered(frame, RENTALS)
+    assert not reply.passing
+    assert notes == [("refused", {"peer": "secondary 'rentals'", "reason": reply.reason})]
 
 
 def test_whoever_begins_with_another_message_is_turned_away():
-    told, _ = answered(encode(Envelope(KeepBest())))
-    assert "'keep-best'" in told.reason
+    reply, _ = answered(encode(Envelope(KeepBest())))
+    assert "'keep-best'" in reply.reason
 
 
 def test_a_caller_that_says_nothing_is_turned_away_in_time(monkeypatch):
     monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.02)
-    reception, (here, there) = SessionAcceptor(station_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
+    reception, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
     reception.answer(RENTALS, there)
     assert reception.connection.record_event.kinds == ["refused"]
     with pytest.raises(ConnectionLost):
@@ -138,7 +138,7 @@ def test_a_greeting_that_our_own_code_fails_on_holds_no_line(monkeypatch):
         raise OverflowError
 
     monkeypatch.setattr(handshake, "decode", decode_with_a_defect)
-    reception, (here, there) = SessionAcceptor(station_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
+    reception, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))
     with pytest.raises(OverflowError):
         reception.answer(RENTALS, there)
@@ -146,7 +146,7 @@ def test_a_greeting_that_our_own_code_fails_on_holds_no_line(monkeypatch):
 
 
 def test_a_caller_that_hangs_up_at_once_does_no_harm():
-    reception, (here, there) = SessionAcceptor(station_of(CITY), [RENTALS]), stream_pair()
+    reception, (here, there) = SessionAcceptor(connection_of(CITY), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))
     here.close()
     reception.answer(None, there)
@@ -158,13 +158,13 @@ def test_a_caller_that_hangs_up_at_once_does_no_harm():
 
 def greeted(transport, **changes):
     """A line that was let in, and the session it was told."""
-    line = transport.dial("door", CITY)
+    line = transport.dial("endpoint", CITY)
     line.send(encode(Envelope(hello_of(RENTALS, **changes))))
     return line, decode(line.receive()).message
 
 
 def test_a_second_process_is_refused_while_the_first_speaks():
-    with receiving(station_of(CITY, record_event=Notes()), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (reception, transport):
         _, welcome = greeted(transport, instance="one")
         for _ in range(3):
             _, refusal = greeted(transport, instance="two")
@@ -174,7 +174,7 @@ def test_a_second_process_is_refused_while_the_first_speaks():
 
 
 def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
-    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
         line, welcome = greeted(transport, instance="one")
         first = reception.session_with(RENTALS)
         line.close()
@@ -187,7 +187,7 @@ def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
 
 
 def test_whoever_claims_to_have_received_what_was_never_sent_is_turned_away():
-    with receiving(station_of(CITY, record_event=Notes()), RENTALS) as (_, transport):
+    with receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (_, transport):
         _, welcome = greeted(transport, instance="one")
         _, refusal = greeted(transport, instance="one", resume=welcome.session, received=7)
         assert "7" in refusal.reason
@@ -197,7 +197,7 @@ def test_whoever_claims_to_have_received_what_was_never_sent_is_turned_away():
 @pytest.mark.parametrize(("theirs", "warned"), [("2.9", True), ("2.4", False)])
 def test_another_library_is_worth_a_word(caplog, theirs, warned):
     caplog.set_level("INFO", "fedsim.parties")
-    here = station_of(CITY, versions={"fedsim": "0.1.0", "numpy": "2.4"}, record_event=Notes())
+    here = connection_of(CITY, versions={"fedsim": "0.1.0", "numpy": "2.4"}, record_event=Notes())
     with receiving(here, RENTALS) as (reception, transport):
         greeted(transport, versions=json.dumps({"fedsim": "0.1.0", "numpy": theirs, "torch": "2"}))
         reception.session_with(RENTALS)
@@ -206,7 +206,7 @@ def test_another_library_is_worth_a_word(caplog, theirs, warned):
 
 
 def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():
-    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
         line, welcome = greeted(transport, instance="one")
         first = reception.session_with(RENTALS)
         line.close()
@@ -217,7 +217,7 @@ def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():
 
 
 def test_the_same_process_goes_on_where_it_was_even_if_its_old_line_seems_alive():
-    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
         line, welcome = greeted(transport)
         session = reception.session_with(RENTALS)
         _, again = greeted(transport, resume=welcome.session)
@@ -232,7 +232,7 @@ def test_the_same_process_goes_on_where_it_was_even_if_its_old_line_seems_alive(
 
 @pytest.mark.parametrize("clock", [0.0, -1e300, 1e300, 4e9])
 def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
-    with receiving(station_of(CITY), RENTALS) as (_, transport):
+    with receiving(connection_of(CITY), RENTALS) as (_, transport):
         _, welcome = greeted(transport, clock=clock)
         assert isinstance(welcome, Welcome)
         until(lambda: caplog.messages)
@@ -241,7 +241,7 @@ def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
 
 def test_a_wrong_clock_that_returns_again_and_again_does_not_fill_the_log(monkeypatch, caplog):
     monkeypatch.setattr(session_module, "MAX_LOGGED_EVENTS", 3)
-    reception = SessionAcceptor(station_of(CITY), [RENTALS])
+    reception = SessionAcceptor(connection_of(CITY), [RENTALS])
     for _ in range(9):
         here, there = stream_pair()
         here.send(encode(Envelope(hello_of(RENTALS, clock=0.0))))
@@ -251,13 +251,13 @@ def test_a_wrong_clock_that_returns_again_and_again_does_not_fill_the_log(monkey
 
 
 def test_a_party_that_does_not_come_is_named_after_the_time_given():
-    reception = SessionAcceptor(station_of(CITY, wait_seconds=0.05), [RENTALS])
+    reception = SessionAcceptor(connection_of(CITY, wait_seconds=0.05), [RENTALS])
     with raises(PeerError, "peer-away"):
         reception.session_with(RENTALS)
 
 
 def test_whoever_waits_for_a_party_hears_the_alarm():
-    reception = SessionAcceptor(station_of(NOTARY), [RENTALS])
+    reception = SessionAcceptor(connection_of(NOTARY), [RENTALS])
     reception.connection.stop_signal.report_failure("primary 'city'", "its own table breaks a rule")
     with raises(PeerError, "peer-stopped"):
         reception.session_with(RENTALS)

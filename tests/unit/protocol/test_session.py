@@ -37,13 +37,13 @@ from session_fixtures import (
     Notes,
     connect,
     connected,
+    connection_of,
     frame_of,
     joined,
     read_all,
     session_of,
     sessions_of,
     started,
-    station_of,
     taken,
     until,
 )
@@ -210,7 +210,7 @@ def test_frames_of_the_same_conversation_that_come_again_are_passed_over():
 
 def test_no_recorded_frame_is_accepted_in_another_conversation():
     recorded = [frame_of(Done(str(n)), n) for n in range(1, 101)]
-    here = Session(station_of(CITY, record_event=Notes()), RENTALS, OTHER)
+    here = Session(connection_of(CITY, record_event=Notes()), RENTALS, OTHER)
     for frame in recorded[: MAX_BAD_FRAMES - 1]:
         read_all(here, frame)
     assert here.received == 0
@@ -384,8 +384,8 @@ def test_a_word_on_why_it_takes_long_gives_more_time(clock, others, caplog):
         waiting = others.submit(here.wait_reply, here.send(Farewell()), Want)
         for _ in range(3):
             clock.let_pass(9, waiting)
-            said = there.send(Notice("waits for the secondary's identifiers"))
-            until(lambda said=said: here.received == said)
+            sequence = there.send(Notice("waits for the secondary's identifiers"))
+            until(lambda sequence=sequence: here.received == sequence)
         there.send(Want(True), reply_to=1)
         assert waiting.result(PATIENCE).wanted
     assert sum("waits for the secondary's identifiers" in message for message in caplog.messages) == 1  # news once
@@ -464,8 +464,8 @@ def test_the_time_away_counts_from_the_last_cut(clock, others):
 
 
 def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
-    station = station_of(CITY, wait_seconds=600)
-    sessions = [Session(station, Party(Role.SECONDARY, name), IDENT) for name in ("rentals", "schools", "shops")]
+    connection = connection_of(CITY, wait_seconds=600)
+    sessions = [Session(connection, Party(Role.SECONDARY, name), IDENT) for name in ("rentals", "schools", "shops")]
     waiting = [others.submit(session.receive) for session in sessions]
     read_all(sessions[0], frame_of(Trouble("secondary 'rentals'", "its owner stopped it", False)))
     for each in waiting:

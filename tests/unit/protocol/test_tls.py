@@ -61,20 +61,20 @@ SERVER = trusting(OURS.issue(RENTALS, NOW))
 @contextmanager
 def served(talk: Talk) -> Iterator[str]:
     """An address on this machine where callers are talked to, one after the other."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        thread = Thread(target=answer, args=(door, talk))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=answer, args=(listener, talk))
         thread.start()
         try:
-            yield f"127.0.0.1:{door.getsockname()[1]}"
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            door.shutdown(socket.SHUT_RDWR)  # wakes the thread from accept
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread from accept
             thread.join()
 
 
-def answer(door: socket.socket, talk: Talk) -> None:
+def answer(listener: socket.socket, talk: Talk) -> None:
     with suppress(OSError):
         while True:
-            caller, _ = door.accept()
+            caller, _ = listener.accept()
             caller.settimeout(PATIENCE)
             with caller, suppress(OSError):
                 talk(caller)
@@ -323,11 +323,15 @@ def test_where_nobody_listens_somebody_should_be_started() -> None:
 
 
 def test_a_host_that_does_not_answer_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as door, socket.socket() as first, socket.socket() as second:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as listener,
+        socket.socket() as first,
+        socket.socket() as second,
+    ):
         for waiting in (first, second):  # they fill the queue: the system drops who comes next
             waiting.setblocking(False)
-            waiting.connect_ex(door.getsockname())
-        probe = probe_tls(f"127.0.0.1:{door.getsockname()[1]}", CLIENT, RENTALS, 0.2)
+            waiting.connect_ex(listener.getsockname())
+        probe = probe_tls(f"127.0.0.1:{listener.getsockname()[1]}", CLIENT, RENTALS, 0.2)
     assert probe.code == "no-answer"
 
 

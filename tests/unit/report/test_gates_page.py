@@ -49,7 +49,7 @@ PAIRS = np.random.default_rng(2).normal(size=1000)
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "verdict_text"),
     [
         (0.5 + CURVE / 10, "rises with similarity for 100 % of the pairs"),
         (0.5 - CURVE / 10, "falls with similarity for 100 % of the pairs"),
@@ -57,8 +57,8 @@ PAIRS = np.random.default_rng(2).normal(size=1000)
         (0.5 + CURVE / 1000, "is flat"),
     ],
 )
-def test_the_caption_says_how_the_weight_changes_over_the_pairs(weights: Floats, said: str) -> None:
-    assert said in weight_figure(WeightCurve("a", CURVE, weights), PAIRS).caption
+def test_the_caption_says_how_the_weight_changes_over_the_pairs(weights: Floats, verdict_text: str) -> None:
+    assert verdict_text in weight_figure(WeightCurve("a", CURVE, weights), PAIRS).caption
 
 
 def test_the_verdict_is_about_the_pairs_and_not_about_the_ends_of_the_curve() -> None:
@@ -69,12 +69,14 @@ def test_the_verdict_is_about_the_pairs_and_not_about_the_ends_of_the_curve() ->
         assert f"falls with similarity for {format_percent(float(below))} of the pairs" in verdict
 
 
-@pytest.mark.parametrize(("nearest", "said"), [(5.0, "counts more than"), (1.0, "as much as"), (0.1, "less than")])
-def test_the_verdict_adds_what_all_gates_make_of_the_most_similar_records(nearest: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("nearest", "verdict_text"), [(5.0, "counts more than"), (1.0, "as much as"), (0.1, "less than")]
+)
+def test_the_verdict_adds_what_all_gates_make_of_the_most_similar_records(nearest: float, verdict_text: str) -> None:
     values = np.ones((10, 2))
     values[-1] = nearest
     verdict = judge_weights(WeightCurve("a", CURVE, 0.5 - CURVE / 10), PAIRS, MergeImportance("a", values))
-    assert said in verdict
+    assert verdict_text in verdict
 
 
 def test_a_flat_curve_is_drawn() -> None:

@@ -148,8 +148,8 @@ READ = """new Promise(done => {
 def test_the_page_of_a_served_model_asks_for_values_before_it_sends_a_record(address: str) -> None:
     act = f"{READ}.then(() => {{ byId('ask').click(); byId('template').click(); byId('ask').click(); }})"
     columns = "Object.keys(JSON.parse(byId('body').value).records[0]).join() === 'lat,lon,area,storey,age'"
-    told = "!/^[0-9]|waiting/.test(byId('answer').textContent)"
-    assert checked(browser_page(address, 400, act=act, ready=f"{columns} && {told}")).errors == []
+    answered = "!/^[0-9]|waiting/.test(byId('answer').textContent)"
+    assert checked(browser_page(address, 400, act=act, ready=f"{columns} && {answered}")).errors == []
 
 
 def test_the_page_of_a_served_model_folds_all_but_the_most_important_partner_records(address: str) -> None:

@@ -53,7 +53,7 @@ def drawn(figure: Figure | None) -> Figure:
 def cell_records(figure: Figure) -> list[int]:
     """Records of every cell."""
     words = [cell.findtext("title") or "" for cell in shapes(figure, "cell")]
-    return [int(said.rpartition(": ")[2].split()[0].replace(",", "")) for said in words]
+    return [int(warning.rpartition(": ")[2].split()[0].replace(",", "")) for warning in words]
 
 
 def judged(truth: list[str], predicted: list[str]) -> pl.DataFrame:
@@ -120,11 +120,11 @@ def sure(confidence: float, right: int) -> pl.DataFrame:
 
 
 def test_an_overconfident_model_gets_a_warning() -> None:
-    (said,) = calibration_warnings(sure(0.99, 84), 0.6)
-    assert "99 %" in said
-    assert "84 %" in said
-    (said,) = calibration_warnings(sure(0.85, 84), 0.7)
-    assert "0.7 is worse than 0.693" in said
+    (warning,) = calibration_warnings(sure(0.99, 84), 0.6)
+    assert "99 %" in warning
+    assert "84 %" in warning
+    (warning,) = calibration_warnings(sure(0.85, 84), 0.7)
+    assert "0.7 is worse than 0.693" in warning
     assert not [*calibration_warnings(sure(0.85, 84), 0.6), *calibration_warnings(sure(0.99, 84)[:0], 0.6)]
 
 

@@ -146,9 +146,9 @@ def test_a_party_that_fails_says_why_and_names_no_stranger(tmp_path: Path) -> No
 def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
     lay_out(tmp_path)
     job, _ = read_all(tmp_path, approved=False)
-    station = ConnectionState(CITY, {}, {})
-    station.show_wait(NOTARY, 5.0)
-    with publish_progress(tmp_path, job, station, PartyProgress()):
+    connection = ConnectionState(CITY, {}, {})
+    connection.show_wait(NOTARY, 5.0)
+    with publish_progress(tmp_path, job, connection, PartyProgress()):
         until((tmp_path / "progress.json").exists)
         (waits,) = progress_of(tmp_path)["waiting"]
         assert waits.startswith("coordinator 'notary' since ")
@@ -156,11 +156,11 @@ def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_a_party_that_names_no_phase_is_as_far_as_its_messages() -> None:
-    station, progress = ConnectionState(CITY, {}, {}), PartyProgress(clock=iter(range(100)).__next__)
-    progress.follow(station.ledger.entries())
-    station.ledger.count(Finish(), CITY, NOTARY, 10, Phase.LINK)
-    progress.follow(station.ledger.entries())
-    progress.follow(station.ledger.entries())
+    connection, progress = ConnectionState(CITY, {}, {}), PartyProgress(clock=iter(range(100)).__next__)
+    progress.follow(connection.ledger.entries())
+    connection.ledger.count(Finish(), CITY, NOTARY, 10, Phase.LINK)
+    progress.follow(connection.ledger.entries())
+    progress.follow(connection.ledger.entries())
     assert [stage.name for stage in progress.stages] == ["join", "link"]
     assert progress.stages[0].seconds > 0
 

@@ -53,8 +53,8 @@ def test_ends_of_trips_share_one_similarity_so_that_neither_is_located_alone():
 def test_planar_coordinates_are_not_compared_as_places_without_a_warning():
     for name in ("flats", "rentals"):
         pl.read_csv(f"{name}.csv").with_columns(pl.col("lat", "lon") * 10_000).write_csv(f"{name}.csv")
-    said = json.loads(fedsim("init", *BOTH, "--on", "lat,lon", "--yes", "--json"))
-    assert sum("degrees" in warning for warning in said["warnings"]) == 4
+    result = json.loads(fedsim("init", *BOTH, "--on", "lat,lon", "--yes", "--json"))
+    assert sum("degrees" in warning for warning in result["warnings"]) == 4
 
 
 def test_the_quality_of_the_linkage_is_measured():
@@ -118,10 +118,10 @@ def test_names_of_few_values_link_and_nothing_about_a_person_is_learnt_from():
     )
     ours.write_csv("ours.csv")
     ours.drop("income").write_csv("theirs.csv")
-    said = json.loads(fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--json"))
-    assert [pair["primary"] for pair in said["link_by"]] == ["first_name", "last_name"]
-    assert said["label"] == "income"
-    assert said["features"] == {"primary": ["visits"], "secondary": ["visits"]}
+    result = json.loads(fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--json"))
+    assert [pair["primary"] for pair in result["link_by"]] == ["first_name", "last_name"]
+    assert result["label"] == "income"
+    assert result["features"] == {"primary": ["visits"], "secondary": ["visits"]}
     assert read_party_file(Path("theirs.toml")).policy.columns == ("first_name", "last_name", "visits")
 
 
@@ -137,10 +137,10 @@ def test_names_of_few_values_link_and_nothing_about_a_person_is_learnt_from():
 )
 def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, theirs):
     registers(ours, theirs)
-    said = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
-    assert [(pair["primary"], pair["secondary"]) for pair in said["link_by"]] == list(zip(ours, theirs, strict=True))
-    assert said["features"] == {"primary": ["visits"], "secondary": ["visits", "premium"]}
-    assert said["warnings"] == []
+    result = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [(pair["primary"], pair["secondary"]) for pair in result["link_by"]] == list(zip(ours, theirs, strict=True))
+    assert result["features"] == {"primary": ["visits"], "secondary": ["visits", "premium"]}
+    assert result["warnings"] == []
 
 
 @pytest.mark.parametrize("form", ["Ltd", "the second"])
@@ -171,8 +171,8 @@ def test_titles_link_with_the_year_that_agrees_where_they_are_equal():
     theirs = pl.DataFrame({"released": out, "added": out[::-1], "score": [row % 9 for row in rows]})
     ours.with_columns(titles).write_csv("patienten.csv")
     theirs.with_columns(titles).write_csv("kasse.csv")
-    said = json.loads(fedsim("init", *REGISTERS, "--label", "votes", "--yes", "--json"))
-    linked = [(pair["primary"], pair["secondary"]) for pair in said["link_by"]]
+    result = json.loads(fedsim("init", *REGISTERS, "--label", "votes", "--yes", "--json"))
+    linked = [(pair["primary"], pair["secondary"]) for pair in result["link_by"]]
     assert linked == [("title", "title"), ("year", "released")]
     year = encodings(read_job(Path("job.toml")))["year"]
     assert isinstance(year, DateFilter)
@@ -180,9 +180,9 @@ def test_titles_link_with_the_year_that_agrees_where_they_are_equal():
 
 
 def test_texts_that_are_no_names_do_not_join_names_that_link():
-    said = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
-    PEOPLE.with_columns(income="visits", remark=pl.Series(said)).write_csv("patienten.csv")
-    PEOPLE.rename({"first_name": "given"}).with_columns(comment=pl.Series(said)).write_csv("kasse.csv")
+    output = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
+    PEOPLE.with_columns(income="visits", remark=pl.Series(output)).write_csv("patienten.csv")
+    PEOPLE.rename({"first_name": "given"}).with_columns(comment=pl.Series(output)).write_csv("kasse.csv")
     plan = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
     assert [pair["primary"] for pair in plan["link_by"]] == ["first_name", "last_name", "date_of_birth"]
 
@@ -214,9 +214,9 @@ def test_names_that_are_all_equal_are_told_and_not_called_found():
     PEOPLE.select("visits", last_name=pl.lit("Roe")).write_csv("theirs.csv")
     words = ["--primary", "ours.csv", "--secondary", "theirs.csv", "--label", "income", "--yes"]
     assert error_of("init", *words).code == "constant-column"
-    said = json.loads(fedsim("init", *words, "--on", "last_name", "--json"))
-    assert said["quality"] is None
-    assert "theirs.csv: column 'last_name'" in said["warnings"][0]
+    result = json.loads(fedsim("init", *words, "--on", "last_name", "--json"))
+    assert result["quality"] is None
+    assert "theirs.csv: column 'last_name'" in result["warnings"][0]
 
 
 def test_many_flats_at_one_place_or_street_are_not_warned_of():
@@ -268,8 +268,8 @@ def test_codes_are_categories_and_quantities_are_numbers():
 
 def test_kinds_are_printed_and_can_be_changed_in_the_party_file():
     TOWN.flats.with_columns(zip=10_000 + pl.int_range(300) % 12).write_csv("flats.csv")
-    told = fedsim("init", *BOTH, "--label", "price", "--yes")
-    assert "category  zip (code)" in told
+    output = fedsim("init", *BOTH, "--label", "price", "--yes")
+    assert "category  zip (code)" in output
     text = Path("flats.toml").read_text(encoding="utf-8")
     Path("flats.toml").write_text(text.replace('zip = "category"', 'zip = "number"'), encoding="utf-8")
     assert read_party_file(Path("flats.toml")).features.kinds == {"zip": "number"}
@@ -278,8 +278,8 @@ def test_kinds_are_printed_and_can_be_changed_in_the_party_file():
 def test_categories_that_are_rare_in_the_training_rows_are_left_out():
     kinds = pl.Series("make", [f"make {row // 2}" for row in range(200)] + [f"only {row}" for row in range(100)])
     TOWN.flats.with_columns(kinds).write_csv("flats.csv")
-    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
-    assert "make" in said["left_out"]["primary"]
+    result = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert "make" in result["left_out"]["primary"]
 
 
 def test_a_table_with_nothing_to_learn_from_is_told():

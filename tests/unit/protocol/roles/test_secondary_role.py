@@ -88,14 +88,14 @@ class Heard:
     """A secondary that hears one message after the other, as if they came over a line."""
 
     def __init__(self, folder, **changes):
-        self.role, self.session, self.said = below_the_cut(folder, **changes), session_of(RENTALS, CITY), 0
+        self.role, self.session, self.sequence = below_the_cut(folder, **changes), session_of(RENTALS, CITY), 0
 
     def __call__(self, *messages):
         """The last reply."""
         reply = None
         for message in messages:
-            self.said += 1
-            reply = self.role._reply(self.session, Envelope(message, sequence=self.said))
+            self.sequence += 1
+            reply = self.role._reply(self.session, Envelope(message, sequence=self.sequence))
         return reply
 
     def meet(self):
@@ -420,11 +420,11 @@ def predicted(hear, numbers, sealed):
 
 
 def test_the_owner_is_told_which_new_record_uses_each_row_and_may_refuse(tmp_path):
-    hear, told = Heard(tmp_path), []
-    hear.role.on_uses = lambda rows, uses: told.extend(zip(rows.tolist(), uses.tolist(), strict=True))
+    hear, reported = Heard(tmp_path), []
+    hear.role.on_uses = lambda rows, uses: reported.extend(zip(rows.tolist(), uses.tolist(), strict=True))
     hear.meet()
     predicted(hear, [0, 1], sealed_links(901, 902))
-    assert told == [(4, 901), (2, 901), (4, 902), (2, 902)]
+    assert reported == [(4, 901), (2, 901), (4, 902), (2, 902)]
     refusal = PolicyError("used too often", code="over-budget")
 
     def refuse(rows, uses):
