@@ -23,7 +23,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.training.loop import training_settings
 from job_fixtures import lay_out, read_all
-from session_fixtures import CITY, RENTALS, connected, joined, started, station_of
+from session_fixtures import CITY, RENTALS, connected, connection_of, joined, started
 from training_fixtures import SPLIT, encoded_config, small_secondaries
 
 PARTY, CONFIG, STEPS = small_secondaries()[0], encoded_config(), 6
@@ -57,7 +57,7 @@ def elsewhere(folder: Path) -> Iterator[World]:
     (folder / "files").mkdir(), (folder / "holder").mkdir()
     lay_out(folder / "files", {"job": STACKED})
     job, files = read_all(folder / "files")
-    context = PartyContext(job, files["city"], folder, station_of(CITY), InProcessTransport())
+    context = PartyContext(job, files["city"], folder, connection_of(CITY), InProcessTransport())
     threads, saved = [], []
 
     def responder() -> SecondaryResponder:
