@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +16,7 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator_role import NEW_LINK_FACTOR, find_new_records
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runtime.secondary import longest_training
-from fedsim.storage.files import DigestSet
+from fedsim.storage.files import DigestSet, record_digest
 from fedsim.types import AnyArray, EncodedTable, Links
 from fedsim_audit.attacks import AttackFinding, attack_finding
 from fedsim_audit.audit_report import Guarantee, PlannedAttack
@@ -106,7 +105,7 @@ def _over_budget(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[], obje
         yield partial(budget.charge_job, "one job more", epochs)
     for limit, charge in ((policy.max_records, budget.charge_records), (policy.max_record_uses, _charge_uses(budget))):
         if limit is not None and limit <= MAX_CHECKED:
-            digests = [blake2b(bytes([number % 256, number // 256])).digest()[:16] for number in range(limit + 1)]
+            digests = [record_digest(bytes([number % 256, number // 256])) for number in range(limit + 1)]
             charge(digests[:-1])
             yield partial(charge, digests)
 
@@ -139,4 +138,4 @@ def _over_link_limits(audit: BudgetAudit, folder: Path) -> Iterator[Callable[[],
 
 
 def _digests(table: EncodedTable) -> list[bytes]:
-    return [blake2b(row.tobytes(), digest_size=16).digest() for row in table.bits]
+    return [record_digest(row.tobytes()) for row in table.bits]

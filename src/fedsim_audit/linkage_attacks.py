@@ -272,7 +272,7 @@ def _planned(
 @attack_finding.timed
 def missing_displacement(before: Floats, after: Floats, promised: float) -> AttackFinding:
     """Measure which share of the promised mean step is missing; records of one place move together and count once."""
-    first = np.unique(before, axis=0, return_index=True)[1]
+    first, _ = distinct_records(before)
     steps = geodesy.great_circle_metres(before[first], after[first])
     missing = float(1.0 - steps.mean() / promised), attack_finding.CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
     measure, knew = "share of the promised step that is missing", "places before and after blurring"

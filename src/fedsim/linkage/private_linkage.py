@@ -300,18 +300,6 @@ def pseudonym_order(secret: bytes, list_name: str, candidates: EncodedTable) -> 
     return keyed_prng.secret_permutation(secret, purpose, len(candidates))
 
 
-def distinct_rows(rows: AnyArray) -> tuple[Integers, Integers]:
-    """Return the first row of each group of equal rows, ascending, and the index of every row's group.
-
-    >>> first, place = distinct_rows(np.array([7, 3, 7, 5, 3]))
-    >>> first.tolist(), place.tolist()
-    ([0, 1, 3], [0, 1, 0, 2, 1])
-    """
-    _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return first[order], np.argsort(order)[kind.reshape(-1)]
-
-
 def check_filters(table: EncodedTable, side: str) -> None:
     """Check a table from another organisation: bits outside the filter would count as differences."""
     width = -(-table.n_bits // 8)

@@ -4,7 +4,6 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 
 import numpy as np
 import polars as pl
@@ -34,7 +33,7 @@ from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import atomic_write, record_digest
 from fedsim.types import Floats32, Integers32, Words, training_length
 
 log = logging.getLogger("fedsim.parties")
@@ -186,7 +185,7 @@ class _ShownRecords:
         pairs = set(zip(rows.tolist(), uses.tolist(), strict=True)) - self._used
         if pairs:
             job = self.context.job.hash.encode()  # another job draws its noise anew
-            hashes = {use: blake2b(job + use.to_bytes(8), digest_size=16).digest() for _, use in pairs}
+            hashes = {use: record_digest(job + use.to_bytes(8)) for _, use in pairs}
             spent = self.budget.charge_uses((self.digests[row], hashes[use]) for row, use in pairs)
             _record_spending(self.context, spent)
             self._used |= pairs
@@ -312,7 +311,7 @@ def record_digests(table: PartyData) -> list[bytes]:
     columns = [*table.columns.linking, *(table.columns.features or ())]
     cells = [pl.col(name).cast(pl.String).fill_null("\0") for name in dict.fromkeys(columns)]
     lines = table.frame.select(pl.concat_str(cells, separator="\x1f")).to_series()
-    return [blake2b(line.encode(), digest_size=16).digest() for line in lines]
+    return [record_digest(line.encode()) for line in lines]
 
 
 def longest_training(job: Job, n_trained: int | None = None) -> tuple[int, int]:

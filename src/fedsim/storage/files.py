@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from hashlib import blake2b
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError, nearest_word
@@ -266,6 +267,11 @@ def append_durably(
         except OSError:
             file.truncate(size)
             raise
+
+
+def record_digest(content: bytes) -> bytes:
+    """Return the digest by which a record or request is counted once, see :class:`DigestSet`."""
+    return blake2b(content, digest_size=16).digest()
 
 
 class DigestSet:

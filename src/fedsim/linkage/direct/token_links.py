@@ -13,6 +13,7 @@ import numpy as np
 from fedsim.linkage.direct.encrypted_table import NO_PLACE, OpenedEntries
 from fedsim.linkage.direct.token_kinds import SharedTokens, mix
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Flags, Floats, Integers, Words
 
 N_RIVALS = 3  # other records of the primary that a relative similarity compares with
@@ -32,8 +33,7 @@ class Rivals:
         """Return the most similar distinct records of every row among pairs."""
         order = np.lexsort((record, -similarity, row))
         pairs = np.column_stack([row[order].astype(np.uint64), record[order]])
-        _, first = np.unique(pairs, axis=0, return_index=True)  # records with equal cells are one
-        order = order[np.sort(first)]
+        order = order[distinct_records(pairs)[0]]  # records with equal cells are one
         rank = np.arange(len(order)) - np.searchsorted(row[order], row[order])
         order, rank = order[rank <= N_RIVALS], rank[rank <= N_RIVALS]
         found = cls(np.zeros((rows, N_RIVALS + 1), np.uint64), np.zeros((rows, N_RIVALS + 1)))

@@ -41,11 +41,14 @@ def split_rows(rows: Integers, size: int) -> list[Integers]:
 
 
 def distinct_records(records: Records) -> tuple[Integers, Integers]:
-    """Return the first row of every distinct record, and the distinct record of every row, to search each only once.
+    """Return the first row of every distinct record, ascending, and the distinct record of every row.
 
     >>> first, kind = distinct_records(["b", "a", "b"])
     >>> first.tolist(), kind.tolist()
     ([0, 1], [0, 1, 0])
+    >>> first, kind = distinct_records(np.array([7, 3, 7, 5, 3]))
+    >>> first.tolist(), kind.tolist()
+    ([0, 1, 3], [0, 1, 0, 2, 1])
     """
     records = getattr(records, "texts", records)
     if isinstance(records, list):
@@ -57,12 +60,15 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
     table = np.ascontiguousarray(records)
     if table.dtype.kind == "f":
         table = table + 0.0  # -0.0 equals 0.0
+    if not len(table):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     bytes_of_row = table.view(np.uint8).reshape(len(table), -1)
     _, first, kind = np.unique(_row_hashes(bytes_of_row), return_index=True, return_inverse=True)
     if (table[first][kind] != table).any():  # hash collision: compare the rows instead
         complete_rows = bytes_of_row.view(np.dtype((np.void, bytes_of_row.shape[1]))).ravel()
         _, first, kind = np.unique(complete_rows, return_index=True, return_inverse=True)
-    return first, kind
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[kind]
 
 
 def _row_hashes(rows: Bits) -> Words:

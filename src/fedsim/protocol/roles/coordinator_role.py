@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,14 @@ import numpy as np
 
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage import private_linkage
-from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, count_links, distinct_rows, link_encoded_tables
+from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, count_links, link_encoded_tables
+from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
-from fedsim.storage.files import DigestSet, append_durably, atomic_write
+from fedsim.storage.files import DigestSet, append_durably, atomic_write, record_digest
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Links, Words
 
@@ -126,7 +126,7 @@ class LinkedListState:
         bits differ are different records, each with noise of its own, so their answers could be averaged. Such copies
         share their candidates: the number of new records per candidate is limited, too.
         """
-        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits]
+        digests = [record_digest(row.tobytes()) for row in records.bits]
         with self.work:
             new = find_new_records(self.new_records, digests, limits.new_records, self.name)
             links, first = link(), {digest: place for place, digest in enumerate(digests)}
@@ -326,7 +326,7 @@ class Coordinator:
             partners = _partners(partner_list, linked, delivery, NO_BYTES)
             if have == arrays_digest(partners.partner, partners.similarity):
                 return m.Unchanged()
-            first, _ = distinct_rows(queries.records)
+            first, _ = distinct_records(queries.records)
             return replace(partners, partner=partners.partner[first], similarity=partners.similarity[first])
         key = derive_seal_key(self._secret, partner_list.name)
         # Without the rows that no record is linked to: the secondary must not answer for them.

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.linkage.private_linkage import LinkageConfig, count_links, distinct_rows
+from fedsim.linkage.private_linkage import LinkageConfig, count_links
+from fedsim.linkage.search.runner import distinct_records
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
@@ -43,7 +44,7 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> Links 
     if isinstance(answer, m.Unchanged):
         return None
     name, terms = table.partner_list, table.terms
-    first, place = distinct_rows(encoded.bits)
+    first, place = distinct_records(encoded.bits)
     if isinstance(answer, m.Partners) and len(answer.partner) == len(first):
         answer = replace(answer, partner=answer.partner[place], similarity=answer.similarity[place])
     found = _check_partners(session, answer, name, len(encoded), terms, table.counted)

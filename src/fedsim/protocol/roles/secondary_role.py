@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS, LocalSecondary
-from fedsim.storage.files import DigestSet
+from fedsim.storage.files import DigestSet, record_digest
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
 
@@ -136,7 +135,7 @@ class RequestCounter:
         training = isinstance(message, m.Ask)
         step = message.step if isinstance(message, m.Ask) else m.OUTSIDE_TRAINING
         rows = b"" if isinstance(message, m.Infer) and len(message.sealed) else message.rows.tobytes()
-        digest = blake2b(f"{weights} {step} ".encode() + rows, digest_size=16).digest()
+        digest = record_digest(f"{weights} {step} ".encode() + rows)
         limit = self.limits.steps if training else self.limits.inferences
         what = "training steps" if training else "requests without gradients"
         # Not flushed: a killed process loses none, and a flush would take longer than many a step.
