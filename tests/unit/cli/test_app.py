@@ -85,7 +85,7 @@ def test_a_defect_names_its_place_and_shows_no_value(one_command, capsys):
         main([])
     output = capsys.readouterr().err
     assert left.value.code == ExitCode.DEFECT
-    assert "KeyError in test_conventions.py, line " in output
+    assert "KeyError in test_app.py, line " in output
     assert "Zaphod" not in output
     assert output.count("\n") == 1
 

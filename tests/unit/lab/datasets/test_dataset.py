@@ -22,7 +22,7 @@ from fedsim_lab.paper_sizes import PAPER_DATA
 from fedsim_lab.study_config import STUDY_RUNGS
 from fedsim_lab.study_runner import load_sample
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not here; set FEDSIM_DATA to its folder")
 

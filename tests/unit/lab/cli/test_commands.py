@@ -14,7 +14,7 @@ import pytest
 from fedsim.errors import FileError, SettingError
 from fedsim_lab.cli.commands import bench
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
 
 
 @pytest.fixture
