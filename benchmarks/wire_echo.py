@@ -53,7 +53,7 @@ def relayed(folder: Path) -> Iterator[dict[str, RoundTrip]]:
             addresses = {"direct": json.loads(peer.stdout.readline())["session"], "relay": address}
             transport = GrpcTransport(_credentials(folder, CALLER))
             sessions = {
-                way: SessionConnector(_station(CALLER), transport, place, ECHO).open()
+                way: SessionConnector(_connection_state(CALLER), transport, place, ECHO).open()
                 for way, place in addresses.items()
             }
             yield {way: _session_trip(session) for way, session in sessions.items()}
@@ -73,7 +73,9 @@ def both_ways(folder: Path) -> Iterator[dict[str, RoundTrip]]:
         assert peer.stdout
         addresses = json.loads(peer.stdout.readline())
         credentials = _credentials(folder, CALLER)
-        session = SessionConnector(_station(CALLER), GrpcTransport(credentials), addresses["session"], ECHO).open()
+        session = SessionConnector(
+            _connection_state(CALLER), GrpcTransport(credentials), addresses["session"], ECHO
+        ).open()
         channel = _bare_channel(addresses["bare"], credentials)
         yield {"session": _session_trip(session), "bare": _bare_trip(channel)}
         session.close()
@@ -106,12 +108,12 @@ def _credentials(folder: Path, party: Party) -> Credentials:
     return read_credentials(authority_files(folder)[0], *party_files(folder, party), party)
 
 
-def _station(party: Party) -> ConnectionState:
+def _connection_state(party: Party) -> ConnectionState:
     return ConnectionState(party, {"name": "echo"}, {"fedsim": "any"})
 
 
 def _echo_session(credentials: Credentials, address: str = ANYWHERE) -> str:
-    reception = SessionAcceptor(_station(ECHO), [CALLER])
+    reception = SessionAcceptor(_connection_state(ECHO), [CALLER])
     listener = GrpcTransport(credentials).listen(address, reception.answer)
     threading.Thread(target=_answer_all, args=(reception,), daemon=True).start()
     return listener.address

@@ -19,7 +19,8 @@ from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE
 
 SOLO = {'when_partner_is_away = "solo"': 'when_partner_is_away = "error"'}
-
+STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
+EMBEDDED = {"job": STACKED["job"] | {"[network]": '[protection]\nembedding = "random"\n\n[network]'}}
 
 Changes = dict[str, dict[str, str]]
 _trained: dict[str, tuple[TemporaryDirectory[str], TrainingOutcome]] = {}

@@ -115,12 +115,12 @@ def hello_of(caller: Party, **changes) -> Hello:
 
 @contextmanager
 def receiving(connection: ConnectionState, *expected: Party):
-    """A reception behind a door, and the transport that leads there."""
-    reception, transport = SessionAcceptor(connection, expected), InProcessTransport()
-    listener = transport.listen("endpoint", reception.answer)
+    """Yield an acceptor that listens at "endpoint", and the transport that dials it."""
+    acceptor, transport = SessionAcceptor(connection, expected), InProcessTransport()
+    listener = transport.listen("endpoint", acceptor.answer)
     try:
-        yield reception, transport
+        yield acceptor, transport
     finally:
         listener.close()
-        for session in reception.sessions():
+        for session in acceptor.sessions():
             session.end(PeerError("the test is over"))

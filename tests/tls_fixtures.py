@@ -69,11 +69,11 @@ def is_answered(address, caller):
 
 
 def serve_with_few_descriptors(pipe, descriptors, credentials):
-    """In a process of its own: the city's listener, where no more than so many files can be open at a time."""
+    """Run the city's listener in a process of its own that may open a limited number of files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     with listening(transport=GrpcTransport(credentials)) as address, ExitStack() as files:
         pipe.send(address)
-        for n_files in iter(pipe.recv, None):  # whether the party itself can still open so many
+        for n_files in iter(pipe.recv, None):  # whether the party itself can still open that number
             files.pop_all().close()
             try:
                 pipe.send(bool([files.enter_context(Path(os.devnull).open()) for _ in range(n_files)]))

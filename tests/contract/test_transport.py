@@ -71,7 +71,7 @@ def way(request):
 
 @contextmanager
 def listening(way, answer=None):
-    """The city's open door: its address."""
+    """Listen as the city and yield the address."""
     listener = way.of(CITY).listen(way.address, answer or echo)
     try:
         yield listener.address
@@ -228,7 +228,7 @@ def test_the_caller_is_who_its_certificate_proves_or_nobody(way):
 
 
 def test_a_conversation_goes_on_over_new_lines(way):
-    reception, lines = SessionAcceptor(connection_of(CITY), [RENTALS]), []
+    acceptor, lines = SessionAcceptor(connection_of(CITY), [RENTALS]), []
     transport = way.of(RENTALS)
 
     class Kept:
@@ -236,9 +236,9 @@ def test_a_conversation_goes_on_over_new_lines(way):
             lines.append(transport.dial(address, peer))
             return lines[-1]
 
-    with listening(way, reception.answer) as address, ThreadPoolExecutor() as pool:
+    with listening(way, acceptor.answer) as address, ThreadPoolExecutor() as pool:
         there = SessionConnector(connection_of(RENTALS), Kept(), address, CITY).open()
-        here = reception.session_with(RENTALS)
+        here = acceptor.session_with(RENTALS)
         for step in range(4):
             answer = pool.submit(here.call, Save(step), Done)
             question = there.receive()

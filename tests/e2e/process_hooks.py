@@ -32,7 +32,7 @@ def fatal(moment: str) -> Before:
 
 
 def few_descriptors(count: int) -> Before:
-    """A process that may have so many files and connections open, and no more."""
+    """Limit the number of files and connections that this process may have open."""
     return partial(resource.setrlimit, resource.RLIMIT_NOFILE, (count, count))
 
 

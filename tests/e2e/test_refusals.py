@@ -150,7 +150,7 @@ def test_a_peer_that_never_comes_is_named_after_the_time_the_job_gives(tmp_path)
 
 
 def with_certificate(place, files, days_ago=0):
-    """Gives 'rentals' another certificate, made where ``files`` says and so many days ago."""
+    """Give 'rentals' another certificate, stored in ``files`` and issued ``days_ago`` days ago."""
     folder, party = files
     then = datetime.now(UTC) - timedelta(days=days_ago)
     issue_certificates(place.folder / folder, [MEMBERS[party]], then, 1)

@@ -115,8 +115,8 @@ def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
     assert torch.isfinite(learnt).all()
 
 
-def attend(coordinator: Coordinator, reception, party: Party):
-    coordinator.serve(reception.session_with(party))
+def attend(coordinator: Coordinator, acceptor, party: Party):
+    coordinator.serve(acceptor.session_with(party))
 
 
 def secondary(folder, to_notary, to_city):

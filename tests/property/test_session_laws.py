@@ -207,14 +207,14 @@ class _Mischievous:
 def test_calls_over_lines_that_break_a_thousand_times_get_their_answers(seed, monkeypatch):
     monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
     with (
-        receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (reception, transport),
+        receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (acceptor, transport),
         ThreadPoolExecutor() as pool,
     ):
         mischief = Mischief(transport, np.random.default_rng(seed))
         answering = pool.submit(
             answer_all, SessionConnector(connection_of(RENTALS, record_event=Notes()), mischief, "endpoint", CITY)
         )
-        session = reception.session_with(RENTALS)
+        session = acceptor.session_with(RENTALS)
         asked = 0
         while mischief.faults <= MOST_FAULTS:
             assert session.call(Save(asked), Done).fault == str(asked)

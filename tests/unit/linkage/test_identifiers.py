@@ -124,7 +124,7 @@ def test_filters_of_different_size_are_refused() -> None:
 
 
 @pytest.mark.parametrize("search", [fedsim.link, topk])
-def test_mixed_fingerprints_are_refused_at_every_door(search: Any) -> None:
+def test_mixed_fingerprints_are_refused_by_every_search(search: Any) -> None:
     ours, theirs = (EncodedTable(np.zeros((2, 8), np.uint8), 64, letter * 64) for letter in "ab")
     smaller, plain = EncodedTable(ours.bits, 62, ours.fingerprint), np.zeros((2, 8), np.uint8)
     for other, error, code in (

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from error_fixtures import raises
-from fedsim.errors import SettingError
 from fedsim.protocol.addresses import Proxy, open_connection
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Save
@@ -95,18 +93,3 @@ def test_what_a_proxy_answers_has_a_code(kind, answer):
         with pytest.raises(ConnectionLost) as lost:
             ProxyClient(proxy).open("flats.example.org:1", 2.0)
     assert lost.value.code == ANSWERS[kind][answer]
-
-
-@pytest.mark.parametrize(
-    "url", ["https://proxy:1", "proxy:3128", "http://ada:secret@proxy:3128", "socks5://proxy:99999"]
-)
-def test_a_proxy_is_a_url_without_user(url):
-    with pytest.raises(SettingError) as refused:
-        Proxy.parse(url)
-    assert refused.value.code in ("invalid-proxy", "bad-address")
-    assert "secret" not in str(refused.value)
-
-
-def test_a_login_that_socks_cannot_write_is_refused():
-    with raises(SettingError, "invalid-proxy-login"):
-        Proxy.parse("socks5://proxy:1080", "ada:" + "x" * 256)

@@ -103,7 +103,7 @@ def test_a_missing_exporter_of_traces_is_named(monkeypatch):
 
 def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.2)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")  # for so many seconds the library would try
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")  # seconds for which the library would retry
     own = SimpleNamespace(name="city", role=Role.PRIMARY)
     context = SimpleNamespace(party_file=own, job=SimpleNamespace(hash="5e" * 32))
     with telemetry._open_otlp("http://127.0.0.1:1", context) as (spans, logs):

@@ -240,7 +240,7 @@ def foreign_authority(folder: Path) -> None:
 
 
 def certified(party: Party, days: int, ago: int) -> Change:
-    """A certificate of the city's that was made some days ago for so many days."""
+    """Return a certificate of the city that was issued some days ago and is valid for ``days`` days."""
 
     def put(folder: Path) -> None:
         then = datetime.now(UTC) - ago * DAY

@@ -100,10 +100,10 @@ def test_whoever_dials_hears_the_alarm(others):
 def test_a_peer_that_comes_late_is_found(others):
     transport, connection = InProcessTransport(), connection_of(RENTALS)
     opening = others.submit(SessionConnector(connection, transport, "endpoint", CITY).open)
-    reception = SessionAcceptor(connection_of(CITY), [RENTALS])
-    transport.listen("endpoint", reception.answer)
+    acceptor = SessionAcceptor(connection_of(CITY), [RENTALS])
+    transport.listen("endpoint", acceptor.answer)
     opening.result(PATIENCE).send(Done("hello"))
-    assert reception.session_with(RENTALS).receive().message.fault == "hello"
+    assert acceptor.session_with(RENTALS).receive().message.fault == "hello"
 
 
 def test_two_processes_under_one_name_do_not_take_turns(monkeypatch):
@@ -139,11 +139,11 @@ def network():
 
 
 def joined_parties(network, **changes):
-    """A reception, its session and that of its caller."""
-    reception = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS])
-    listener = network.listen("endpoint", reception.answer)
+    """Return a listener, its session and that of its caller."""
+    acceptor = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS])
+    listener = network.listen("endpoint", acceptor.answer)
     caller = SessionConnector(connection_of(RENTALS, record_event=Notes(), **changes), network, "endpoint", CITY).open()
-    return listener, reception.session_with(RENTALS), caller
+    return listener, acceptor.session_with(RENTALS), caller
 
 
 def test_a_conversation_goes_on_after_a_cut(network):

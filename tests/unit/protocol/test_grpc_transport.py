@@ -314,7 +314,7 @@ def test_a_port_in_use_is_told_with_the_way_out():
 
 @contextmanager
 def misbehaving_server(talk):
-    """A listener that is none of ours."""
+    """Listen at a port without speaking the protocol."""
     with socket.create_server(("127.0.0.1", 0)) as found:
 
         def serve():
@@ -360,9 +360,9 @@ def test_another_service_is_not_dialled_again(monkeypatch):
 
 
 def test_a_party_that_is_turned_away_is_told_over_the_wire_and_noted():
-    reception = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS])
-    with listening(reception.answer) as address:
+    acceptor = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS])
+    with listening(acceptor.answer) as address:
         impostor = SessionConnector(connection_of(RENTALS), GrpcTransport(CREDENTIALS[NOTARY]), address, CITY)
         with raises(PeerError, "connection-rejected"):
             impostor.open()
-    assert reception.connection.record_event.kinds == ["refused"]
+    assert acceptor.connection.record_event.kinds == ["refused"]

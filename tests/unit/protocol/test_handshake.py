@@ -31,16 +31,16 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 def answered(frame: bytes, caller: Party | None = None) -> tuple[Refusal, Notes]:
     """What a caller is told that begins with this frame and is not let in, and what is noted."""
-    reception, (here, there) = (
+    acceptor, (here, there) = (
         SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS, SCHOOLS]),
         stream_pair(),
     )
     here.send(frame)
-    reception.answer(caller, there)
+    acceptor.answer(caller, there)
     reply = decode(here.receive()).message
     with pytest.raises(ConnectionLost):
         here.receive()
-    return reply, reception.connection.record_event
+    return reply, acceptor.connection.record_event
 
 
 def reason_for(caller: Party | None = None, **changes) -> str:
@@ -126,9 +126,9 @@ def test_whoever_begins_with_another_message_is_turned_away():
 
 def test_a_caller_that_says_nothing_is_turned_away_in_time(monkeypatch):
     monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.02)
-    reception, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
-    reception.answer(RENTALS, there)
-    assert reception.connection.record_event.kinds == ["refused"]
+    acceptor, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
+    acceptor.answer(RENTALS, there)
+    assert acceptor.connection.record_event.kinds == ["refused"]
     with pytest.raises(ConnectionLost):
         here.receive()
 
@@ -138,19 +138,19 @@ def test_a_greeting_that_our_own_code_fails_on_holds_no_line(monkeypatch):
         raise OverflowError
 
     monkeypatch.setattr(handshake, "decode", decode_with_a_defect)
-    reception, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
+    acceptor, (here, there) = SessionAcceptor(connection_of(CITY, record_event=Notes()), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))
     with pytest.raises(OverflowError):
-        reception.answer(RENTALS, there)
+        acceptor.answer(RENTALS, there)
     assert there.closed
 
 
 def test_a_caller_that_hangs_up_at_once_does_no_harm():
-    reception, (here, there) = SessionAcceptor(connection_of(CITY), [RENTALS]), stream_pair()
+    acceptor, (here, there) = SessionAcceptor(connection_of(CITY), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))
     here.close()
-    reception.answer(None, there)
-    assert not any(session.connected for session in reception.sessions())
+    acceptor.answer(None, there)
+    assert not any(session.connected for session in acceptor.sessions())
 
 
 # --- one process per party ---------------------------------------------------------------------------------------
@@ -164,26 +164,26 @@ def greeted(transport, **changes):
 
 
 def test_a_second_process_is_refused_while_the_first_speaks():
-    with receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (acceptor, transport):
         _, welcome = greeted(transport, instance="one")
         for _ in range(3):
             _, refusal = greeted(transport, instance="two")
             assert refusal.passing
-        assert reception.session_with(RENTALS).ident.hex() == welcome.session
-        assert reception.connection.record_event.kinds == ["joined", "refused"]  # that it tries again is no news
+        assert acceptor.session_with(RENTALS).ident.hex() == welcome.session
+        assert acceptor.connection.record_event.kinds == ["joined", "refused"]  # that it tries again is no news
 
 
 def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
-    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (acceptor, transport):
         line, welcome = greeted(transport, instance="one")
-        first = reception.session_with(RENTALS)
+        first = acceptor.session_with(RENTALS)
         line.close()
         until(lambda: not first.connected)
         _, second = greeted(transport, instance="two")
         assert second.session != welcome.session
         with pytest.raises(PeerRestarted):
             first.receive()
-        assert reception.session_with(RENTALS).ident.hex() == second.session
+        assert acceptor.session_with(RENTALS).ident.hex() == second.session
 
 
 def test_whoever_claims_to_have_received_what_was_never_sent_is_turned_away():
@@ -198,17 +198,17 @@ def test_whoever_claims_to_have_received_what_was_never_sent_is_turned_away():
 def test_another_library_is_worth_a_word(caplog, theirs, warned):
     caplog.set_level("INFO", "fedsim.parties")
     here = connection_of(CITY, versions={"fedsim": "0.1.0", "numpy": "2.4"}, record_event=Notes())
-    with receiving(here, RENTALS) as (reception, transport):
+    with receiving(here, RENTALS) as (acceptor, transport):
         greeted(transport, versions=json.dumps({"fedsim": "0.1.0", "numpy": theirs, "torch": "2"}))
-        reception.session_with(RENTALS)
+        acceptor.session_with(RENTALS)
     assert any("numpy" in message for message in caplog.messages) == warned
     assert "torch" not in caplog.text  # which this process has not loaded
 
 
 def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():
-    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (acceptor, transport):
         line, welcome = greeted(transport, instance="one")
-        first = reception.session_with(RENTALS)
+        first = acceptor.session_with(RENTALS)
         line.close()
         until(lambda: not first.connected)
         _, second = greeted(transport, instance="two", resume=welcome.session)
@@ -217,9 +217,9 @@ def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():
 
 
 def test_the_same_process_goes_on_where_it_was_even_if_its_old_line_seems_alive():
-    with receiving(connection_of(CITY), RENTALS) as (reception, transport):
+    with receiving(connection_of(CITY), RENTALS) as (acceptor, transport):
         line, welcome = greeted(transport)
-        session = reception.session_with(RENTALS)
+        session = acceptor.session_with(RENTALS)
         _, again = greeted(transport, resume=welcome.session)
         assert again.session == welcome.session
         with pytest.raises(ConnectionLost):
@@ -241,23 +241,23 @@ def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
 
 def test_a_wrong_clock_that_returns_again_and_again_does_not_fill_the_log(monkeypatch, caplog):
     monkeypatch.setattr(session_module, "MAX_LOGGED_EVENTS", 3)
-    reception = SessionAcceptor(connection_of(CITY), [RENTALS])
+    acceptor = SessionAcceptor(connection_of(CITY), [RENTALS])
     for _ in range(9):
         here, there = stream_pair()
         here.send(encode(Envelope(hello_of(RENTALS, clock=0.0))))
         here.send(b"no frame, so that the connection ends")
-        reception.answer(RENTALS, there)
+        acceptor.answer(RENTALS, there)
     assert sum("clock" in message for message in caplog.messages) == 3
 
 
 def test_a_party_that_does_not_come_is_named_after_the_time_given():
-    reception = SessionAcceptor(connection_of(CITY, wait_seconds=0.05), [RENTALS])
+    acceptor = SessionAcceptor(connection_of(CITY, wait_seconds=0.05), [RENTALS])
     with raises(PeerError, "peer-away"):
-        reception.session_with(RENTALS)
+        acceptor.session_with(RENTALS)
 
 
 def test_whoever_waits_for_a_party_hears_the_alarm():
-    reception = SessionAcceptor(connection_of(NOTARY), [RENTALS])
-    reception.connection.stop_signal.report_failure("primary 'city'", "its own table breaks a rule")
+    acceptor = SessionAcceptor(connection_of(NOTARY), [RENTALS])
+    acceptor.connection.stop_signal.report_failure("primary 'city'", "its own table breaks a rule")
     with raises(PeerError, "peer-stopped"):
-        reception.session_with(RENTALS)
+        acceptor.session_with(RENTALS)

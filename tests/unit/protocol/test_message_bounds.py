@@ -95,7 +95,7 @@ def test_all_kinds_with_absurd_values_arrive_within_a_memory_limit():
     for kind, name, message in absurd_messages():
         letters = [shape.letters for shape in LAYOUTS[kind].arrays.values()]
         if name in letters:
-            continue  # nobody can declare so many bytes of a list without sending them
+            continue  # a list of this size cannot be declared without sending it
         for sender, receiver in KINDS[kind].routes:
             session = session_of(PARTIES[receiver], PARTIES[sender], bounds=JOB)
             with suppress(WireError):  # a text that is too long for any header is not even sent

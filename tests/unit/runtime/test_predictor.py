@@ -4,55 +4,34 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
-from fastapi.testclient import TestClient
 
 from error_fixtures import raises
-from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError, StaleResultError
-from fedsim.pipeline import fit
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Activations, Infer, Role
+from fedsim.protocol.messages import Activations, Infer
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
-from fedsim.runs.deletion import rows_path
 from fedsim.runs.input_record import require_same_inputs
 from fedsim.runs.record import read_run_record, read_test_predictions
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL, open_audit_log, read_audit_log
-from fedsim.runtime import partner_rows
-from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor
-from fedsim.runtime.primary import TREES_MODEL, prepare_primary, run_primary
+from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.run_store import RunStore
 from fedsim.runtime.secondary import run_secondary
-from fedsim.serving import create_app
 from fedsim.training import boosted_trees
 from job_fixtures import lay_out, read_all, staying
-from prediction_fixtures import SOLO, World, train_job
+from prediction_fixtures import EMBEDDED, SOLO, STACKED, World, train_job
 from session_fixtures import PATIENCE, until
-
-
-@pytest.fixture
-def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    there = World(tmp_path, getattr(request, "param", {}))
-    yield there
-    there.close()
-
-
-STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
-PROTECTION = {"[network]": '[protection]\nembedding = "random"\n\n[network]'}
-EMBEDDED = {"job": STACKED["job"] | PROTECTION}
 
 
 @pytest.mark.parametrize(
@@ -106,18 +85,6 @@ def test_probabilities_are_calibrated_in_the_record_and_for_new_records_alike(wo
     plain = predictor.predict(world.records[test["row"].to_list()])
     assert plain.probabilities.max(axis=1) != pytest.approx(found.probabilities.max(axis=1), rel=1e-5)
     assert both or plain.values == found.values
-
-
-def test_nothing_is_requested_for_trees_without_weight(tmp_path, monkeypatch):
-    monkeypatch.setattr(boosted_trees, "choose_weight", lambda *_: 1.0)
-    world = World(tmp_path, EMBEDDED, train_job)
-    world.bring("notary"), world.bring("rentals")
-    predictor = world.predictor()
-    assert not RunStore(predictor.context.folder, world.job).has_weights(TREES_MODEL)
-    asked = []
-    monkeypatch.setattr(partner_rows, "fetch_embedded", lambda *_: asked.append(1))
-    assert (predictor.predict(world.records[:3]).by, asked) == ("fedsim", [])
-    world.close()
 
 
 WITHOUT = {
@@ -293,24 +260,6 @@ def test_a_primary_predicts_after_its_own_table_changed_or_left_and_says_so(worl
         table.unlink(missing_ok=True)
 
 
-LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}
-
-
-@pytest.mark.parametrize("world", [LIMIT], indirect=True)
-def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world):
-    world.bring("notary"), world.bring("rentals")
-    predictor = world.predictor()
-    predictor.predict(world.records[:5])
-    with raises(PeerError, "not-linked"):
-        predictor.predict(world.records[5:8])
-    token = "a-token-of-24-characters"  # noqa: S105
-    allowed = {"Authorization": f"Bearer {token}"}
-    client = TestClient(create_app(predictor, token), base_url="http://127.0.0.1:8000", headers=allowed)
-    reply = client.post("/predict", json={"records": world.records[5:8].to_dicts()})
-    assert reply.status_code == 502  # not away: it refuses
-    assert len(predictor.predict(world.records[3:7]).values) == 4
-
-
 CLASSES = {
     "job": {'kind = "regression"': 'kind = "classification"'},
     "city": {'column = "price"': 'column = "dear"', "flats.csv": "classes.csv"},
@@ -344,58 +293,6 @@ def test_nothing_is_predicted_before_training(tmp_path):
         Predictor(post, wait_seconds=0.1)
 
 
-SEALED = {"job": {"[network]": '[protection]\ngradients = "none"\n\n[network]'}, "city": SOLO}
-
-
-@pytest.mark.parametrize("world", [SEALED], indirect=True)
-def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(world):
-    world.bring("notary")
-    predictor = world.predictor(wait_seconds=0.5)
-    alone = predictor.predict(world.records[:3])
-    assert (alone.by, alone.away) == ("fedsim", ())
-    path = rows_path(predictor.context.folder, "rentals")
-    stored = StoredRows.load(path)
-    replace(stored, pseudonym=stored.pseudonym[1:], values=stored.values[1:]).save(path)
-    with raises(AwayError, "peer-away"):
-        predictor.predict(world.records)
-    world.bring("rentals")
-    predictor.context.connection.wait_seconds = PATIENCE
-    assert predictor.predict(world.records).values[:3] == pytest.approx(alone.values)
-    np.testing.assert_array_equal(StoredRows.load(path).values, stored.values)
-    # Once their retention has ended, the rows are deleted and requested anew.
-    replace(stored, received="2020-01-01T00:00:00+00:00").save(path)
-    assert predictor.predict(world.records[:3]).values == pytest.approx(alone.values)
-    fetched = StoredRows.load(path)
-    assert len(fetched.pseudonym) < len(stored.pseudonym)
-    assert fetched.received > "2021"
-    assert "rows deleted" in [entry.what for entry in read_audit_log(open_audit_log(world.files["city"]).path)]
-
-
-def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(tmp_path, monkeypatch):
-    lay_out(tmp_path, SEALED)
-    (job, files), transport, looked = read_all(tmp_path), InProcessTransport(), []
-    train = fit.train_with
-    with staying(job, files["notary"], transport), staying(job, files["rentals"], transport) as rentals:
-
-        def peers():
-            return [session.peer for session in rentals.sessions() if session.connected]
-
-        def train_and_look(*arguments, **settings):
-            until(lambda: not peers())
-            looked.append(len(peers()))
-            return train(*arguments, **settings)
-
-        monkeypatch.setattr(fit, "train_with", train_and_look)
-        with open_party_context(job, files["city"], transport, software_versions()) as post:
-            run_primary(post)
-        path = rows_path(post.folder, "rentals")
-        replace(StoredRows.load(path), received="2020-01-01T00:00:00+00:00").save(path)  # so that they are sent again
-        with open_party_context(job, files["city"], transport, software_versions()) as post:
-            records = infer_numbers(read_table(tmp_path / "flats.csv")).drop("price")
-            assert len(Predictor(post, wait_seconds=PATIENCE).predict(records[:3]).values) == 3
-    assert looked == [0]
-
-
 USED_ONCE = {"rentals": {"max_tau = 0.05": "max_tau = 0.05\nmax_record_uses = 1"}}
 
 
@@ -424,7 +321,7 @@ def test_a_partner_that_has_been_away_for_longer_than_we_wait_is_not_waited_for_
     world.bring("notary")
     predictor = world.predictor(wait_seconds=1.0)
     predictor.predict(world.records[:1])
-    monkeypatch.setattr(predictor, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
+    monkeypatch.setattr("fedsim.runtime.predictor.time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
     for row in range(5):
         assert predictor.predict(world.records[row : row + 1]).by == "solo"
 
@@ -447,17 +344,3 @@ def test_a_training_that_has_ended_is_not_begun_again(world):
     session = post.acceptors[0].session_with(post.secondaries[0])
     with raises(PeerError, "training-refused"):
         RemoteSecondary(session, wire_format("float32")).begin(2)
-
-
-def test_a_party_with_another_job_does_not_stop_those_who_stay(world, tmp_path):
-    notary = world.bring("notary")
-    other = tmp_path / "other"
-    other.mkdir()
-    lay_out(other, {"job": {"seed = 7": "seed = 8"}})
-    job, files = read_all(other)
-    with (
-        raises(PeerError, "connection-rejected"),
-        open_party_context(job, files["city"], world.transport, software_versions()) as post,
-    ):
-        post.dial(Role.COORDINATOR)
-    assert notary.connection.stop_signal.failure is None

@@ -75,7 +75,7 @@ def test_activations_that_do_not_fit_are_refused_with_party_and_step(what):
 def test_activations_of_another_shape_take_no_memory():
     party = secondary_that_says(form="int8")
     huge = Activations(-1, values=np.zeros((4096, 8192), np.int8))
-    read_all(party.session, frame_of(huge, 2, reply_to=3))  # so many bytes are acknowledged first, by a message
+    read_all(party.session, frame_of(huge, 2, reply_to=3))  # a message acknowledges these bytes first
     with raises(PeerError, "bad-activations"):
         party.infer(ROWS)
 

@@ -1,4 +1,4 @@
-"""What a primary can make a secondary write does not grow with the number of its requests."""
+"""A secondary limits what a primary can make it write, and how long it waits for one that leaves."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.secondary import ENDED_FILE, run_secondary
 from job_fixtures import lay_out, read_all
+from session_fixtures import PATIENCE
 
 LIMIT = 3
 
@@ -61,3 +62,24 @@ def test_a_training_begun_and_finished_again_and_again_does_not_fill_the_log(ask
 def test_comparison_runs_begun_again_and_again_do_not_fill_the_log(ask):
     events = ask(*[Begin(1, study=True, seed=seed) for seed in range(2 * LIMIT)])
     assert events["study"] == events["budget"] == LIMIT
+
+
+def test_a_primary_that_leaves_in_mid_conversation_is_not_waited_for_as_in_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsim.runtime.secondary.GRACE_SECONDS", 0.5)
+    lay_out(tmp_path, {"job": {"wait_seconds = 60": "wait_seconds = 604800"}})  # as in training
+    job, files = read_all(tmp_path)
+    run_local(job, list(files.values()))
+    transport, ended = InProcessTransport(), threading.Event()
+
+    def again():
+        with open_party_context(job, files["rentals"], transport, software_versions()) as post:
+            run_secondary(post)
+        ended.set()
+
+    secondary = threading.Thread(target=again, daemon=True)
+    with open_party_context(job, files["city"], transport, software_versions()) as post:
+        acceptor = post.listen(post.secondaries)
+        secondary.start()
+        for party in post.secondaries:
+            acceptor.session_with(party)
+    assert ended.wait(PATIENCE)
