@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fedsim.report import page
-from fedsim.report.audit_charts import attack_figures
+from fedsim.report.charts import attack_figures
 from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
 from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditReport, AuditRow, Verdict

@@ -1,4 +1,4 @@
-"""Charts that are not tied to one page: rows of bars or dots, lines and bands, histograms, and grid maps.
+"""Charts that are not tied to one page: rows of bars or dots, attacks, lines and bands, histograms, and grid maps.
 
 Charts of many records leave out every bin or cell with fewer than MIN_RECORDS_SHOWN of them: pages are passed on, and a
 single record must not be recognisable.
@@ -8,11 +8,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from scipy import sparse
 
+from fedsim.config.stored_audit import BROKEN_VERDICT, Adversary
 from fedsim.report import svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure
@@ -131,6 +133,44 @@ def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> I
             yield svg.path([(x(mark), middle - reach), (x(mark), middle + reach)], class_=mark_class)
     yield from (svg.dot(x(value), middle, 2.6, format_number(value), "point") for value in row.points)
     yield svg.dot(x(row.value), middle, 5, words, class_)
+
+
+# Attacks of a stored audit, for its own page and for the report of a run.
+
+ADVERSARY_KNOWLEDGE = {
+    Adversary.PRIMARY: "It knows the links, the similarities, the activations and, as a party, the linkage key.",
+    Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
+    Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
+}
+MARKS_NOTE = "The short line marks blind guessing, the dashed line the upper bound that the job guarantees."
+
+
+def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[Figure]:
+    """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON.
+
+    Attacks that gain more than the limit, or break a guarantee, are red.
+    """
+    figures = []
+    for adversary in Adversary:
+        found = [finding for finding in findings if finding["adversary"] == adversary.value]
+        if not found:
+            continue
+        several = len({finding["about"] for finding in findings}) > 1
+        rows, cells = [], []
+        for one in found:
+            name = f"{one['attack']}, {one['about']}" if several else one["attack"]
+            numbers = [one["score"]["value"], one["score"]["low"], one["score"]["high"], one["blind"]]
+            value, low, high, guess = map(format_number, numbers)
+            words, promised = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
+            bad = one["verdict"] == BROKEN_VERDICT or one["leak"] > limit
+            middle, left, right, blind = (min(1.0, max(0.0, number)) for number in numbers)
+            rows.append(ChartRow(name, middle, value, (left, right), (), blind, promised, bad=bad, tooltip=words))
+            cells.append((name, value, f"{low} to {high}", guess))
+        caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
+        labels = ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
+        head = ("attack", "success", "95 % interval", "guessing")
+        figures.append(replace(rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))
+    return figures
 
 
 # Lines over common steps (epochs, ranks, thresholds, or named places), with bands behind them.
@@ -266,7 +306,6 @@ FINE_BINS_FROM = 500
 TAIL_RATIO = 1.5
 HEADROOM = 1.12
 MAX_HIDDEN_SHARE = 0.2  # of the records may lie in bins that are too small to be shown
-AXIS_LETTER_WIDTH, AXIS_LABEL_GAP = 7.1, 6
 
 
 def hide_small(counts: Integers | Floats) -> Integers:
@@ -339,55 +378,15 @@ def _count_axis(most: float) -> tuple[float, int]:
     return svg.nice_range(0.0, max(1.0, most), about)[1], about
 
 
-def outlines_figure(quantities: Mapping[str, Floats], *, title: str, caption: str, axis: str) -> Figure:
-    """Draw the histograms of up to three quantities as outlines over common bins."""
-    edges = bin_edges(np.concatenate(list(quantities.values())))
-    counts = {name: hide_small(np.histogram(values, edges)[0]) for name, values in quantities.items()}
-    most = max(1.0, *(float(count.max()) for count in counts.values()))
-    x, y = svg.x_scale(edges[0], edges[-1]), svg.y_scale(*svg.nice_range(0.0, most), top=PLOT_TOP)
-    entries = [(f"line {class_}", name) for name, class_ in zip(counts, LINE_CLASSES, strict=False)]
-    parts = [svg.left_axis(y, "records")]
-    for class_, name in entries:
-        first, last = _filled_range(counts[name])
-        along = np.repeat(edges[first : last + 1], 2)
-        up = np.concatenate([[0], np.repeat(counts[name][first:last], 2), [0]])
-        parts.append(svg.path([(x(a), y(b)) for a, b in zip(along, up, strict=True)], class_=class_))
-    words = [
-        f"{format_number(low)} to {format_number(high)}: "
-        + ", ".join(f"{name} {int(count[number]):,}" for name, count in counts.items())
-        for number, (low, high) in enumerate(pairwise(edges))
-    ]
-    columns = svg.hover_columns(svg.LinearScale(0.5, len(edges) - 0.5, svg.LEFT, svg.RIGHT), words, PLOT_TOP)
-    parts += [svg.bottom_axis(x, axis), columns, legend(entries)]
-    description = "; ".join(f"{name}: median {format_number(float(np.median(v)))}" for name, v in quantities.items())
-    shares = (0.05, 0.5, 0.95)
-    rows = tuple((name, *map(format_number, np.quantile(values, shares))) for name, values in quantities.items())
-    return Figure(title, caption, svg.image(title, f"{description}.", parts), ("", "5 %", "median", "95 %"), rows)
-
-
 def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
     """Draw the candidates by how many records list them, in ranges that double."""
-    bounds = doubling_ranges(int(used.max()))
-    names = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high in bounds]
-    counts = [int(((used >= low) & (used <= high)).sum()) for low, high in bounds]
-    most, about = _count_axis(max(counts))
-    x, y = svg.x_scale(-0.5, len(bounds) - 0.5), svg.y_scale(0.0, most)
-    parts = [svg.left_axis(y, "candidates", about)]
-    for place, (name, n) in enumerate(zip(names, counts, strict=True)):
-        words = f"{name} records: {pluralise(n, 'candidate')}"
-        parts.append(svg.bar(x(place - 0.42), x(place + 0.42), y(n), svg.BOTTOM, words))
-    labels: dict[float, str] = {0: names[0]}
-    for step in range(1, len(names)):  # every label, or every second or third one, so that they do not overlap
-        shown = list(range(0, len(names), step))
-        needed = [AXIS_LETTER_WIDTH * (len(names[a]) + len(names[b])) / 2 + AXIS_LABEL_GAP for a, b in pairwise(shown)]
-        if all(x(b) - x(a) >= room for (a, b), room in zip(pairwise(shown), needed, strict=True)):
-            labels = {place: names[place] for place in shown}
-            break
-    parts.append(svg.bottom_axis(x, "records that list the candidate", labels))
-    description = f"{counts[0]:,} of {len(used):,} candidates are in no list."
-    shares = [(name, f"{n:,}", format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
-    head = ("records", "candidates", "share")
-    return Figure(title, caption, svg.image(title, description, parts), head, tuple(shares))
+    rows = []
+    for low, high in doubling_ranges(int(used.max())):
+        count = int(((used >= low) & (used <= high)).sum())
+        name = "in no list" if not high else "in 1 list" if high == 1 else f"in {low:,} to {high:,} lists"
+        rows.append(ChartRow(name, count, f"{count:,} ({format_percent(count / len(used))})"))
+    labels = ChartLabels(title, caption, "candidates", ("candidates", "number and share"))
+    return rows_figure(rows, labels, bars=True)
 
 
 def doubling_ranges(most: int) -> list[tuple[int, int]]:

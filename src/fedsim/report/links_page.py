@@ -174,19 +174,13 @@ def _figures(links: LinkageResult, diagnostics: Diagnostics, summary: LinkSummar
         charts.band_figure(
             diagnostics.distance_by_rank,
             title="Distance by rank",
-            caption="The distances found by the search, in the unit of the metric.",
+            caption="Found by the search. Where the distances of the last rank are large, a smaller K may be enough.",
             axis=axis,
         ),
         charts.histogram_figure(
             links.distance[:, 0],
             title="Distance to the nearest partner record",
             caption="Records far to the right have no good partner record, however large K is.",
-            axis=axis,
-        ),
-        charts.histogram_figure(
-            diagnostics.kth_distance,
-            title=f"Distance to the last partner record (rank {links.k:,})",
-            caption="Where this distance is large, a smaller K may be enough.",
             axis=axis,
         ),
         charts.reuse_figure(

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from fedsim.report import charts, run_data, svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
-from fedsim.report.page import Figure, FigureGroup, render_template, write_page
+from fedsim.report.page import Figure, FigureGroup
 from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim.types import Explanation, Floats, Integers, PartnerEffect
@@ -309,7 +309,6 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
 FLAT_CHANGE = 0.05  # of the weight, between the least and the most similar of the usual pairs
 USUAL_PAIRS = (0.05, 0.95)  # quantiles of their similarity: nine of ten pairs
 MAIN_SHARE = 0.8  # of the pairs, from which on the rest is an exception
-LEAD = "How much weight a partner record gets for its similarity, and which partner records the predictions depend on."
 
 
 def weight_figure(curve: WeightCurve, pairs: Floats | None = None, importance: MergeImportance | None = None) -> Figure:
@@ -434,19 +433,10 @@ def importance_figure(importance: MergeImportance) -> Figure:
     return Figure(title, caption, svg.image(title, description, parts, svg.HEIGHT + 30), head, rows)
 
 
-def gates_page(curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], *, title: str = "Gates") -> str:
-    """Return a self-contained HTML page with both charts of every secondary."""
-    by_party = {part.party: part for part in importances}
-    figures = [weight_figure(curve, importance=by_party.get(curve.party)) for curve in curves]
-    figures += map(importance_figure, importances)
-    about = {"subject": "gates", "lead": LEAD, "content": "averages over many records"}
-    return render_template("figures_page.html", title=title, figures=figures, **about)
-
-
 def write_gates_page(
     curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], path: Path | str, *, title: str = "Gates"
 ) -> None:
-    """Write the page of :func:`gates_page`.
+    """Write a self-contained HTML page with the weight curve and the heat map of every secondary.
 
     Parameters
     ----------
@@ -459,7 +449,9 @@ def write_gates_page(
     title
         The title of the page.
     """
-    write_page(gates_page(curves, importances, title=title), path)
+    by_party = {part.party: part for part in importances}
+    figures = [weight_figure(curve, importance=by_party.get(curve.party)) for curve in curves]
+    FigureGroup(title, (*figures, *map(importance_figure, importances))).save(path)
 
 
 # The ladder of methods that `fedsim compare` trains.

@@ -16,6 +16,7 @@ from fedsim.errors import replace_unprintable
 from fedsim.storage.files import atomic_write
 
 _CODE = re.compile(r"`([^`\n]+)`")
+_SPECIAL = re.compile(r"([\\`*_\[\]{}<>|#&])")  # in Markdown
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,31 @@ def _templates(package: str) -> Environment:
     environment = Environment(loader=ChoiceLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.filters["code"] = mark_code
     return environment
+
+
+def render_markdown(template: str, /, **content: Any) -> str:
+    """Render a Markdown template of this folder; everything put into it is escaped."""
+    return _markdown_templates().get_template(template).render(**content)
+
+
+@cache
+def _markdown_templates() -> Environment:
+    return Environment(  # noqa: S701 - Markdown, which `finalize` escapes
+        loader=PackageLoader("fedsim.report", ""),
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else escape_markdown(str(value)),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def escape_markdown(text: str) -> str:
+    r"""Escape user text for Markdown and HTML, and replace what could control a terminal.
+
+    >>> escape_markdown("</script>|a_b\x1b[2J")
+    '\\</script\\>\\|a\\_b?\\[2J'
+    """
+    return _SPECIAL.sub(r"\\\1", replace_unprintable(text))
 
 
 def mark_code(text: str) -> Markup:

@@ -280,17 +280,7 @@ def _identifier_section(tables: TableProfiles, summary: ProfileSummary) -> PageS
     if summary.quality:
         note = "How much of the plain linkage a job would find with these columns encoded as `fedsim init` proposes."
         parts.append(PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(summary.quality), note))
-    figures = []
-    for pair in linked.pairs:
-        looks = {table.name: table.columns[getattr(pair, role)] for role, table in tables.sides}
-        if len(looks) == 2 and all(look.kind in (CellType.NUMBER, CellType.DATE) for look in looks.values()):
-            values = {name: _drawn_values(look)[0] for name, look in looks.items()}
-            caption = "Where one table has no records, those of the other have no close partner."
-            axis = _drawn_values(next(iter(looks.values())))[1]
-            figures.append(
-                charts.outlines_figure(values, title=f"Overlap of {pair.agreed}", caption=caption, axis=axis)
-            )
-    return PageSection("identifiers", "Identifiers", (), (*figures, *_nearest_figure(tables, linked)), tuple(parts))
+    return PageSection("identifiers", "Identifiers", (), tuple(_nearest_figure(tables, linked)), tuple(parts))
 
 
 def _nearest_figure(tables: TableProfiles, linked: LinkageProposal) -> Iterator[Figure]:

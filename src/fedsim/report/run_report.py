@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,17 +16,24 @@ from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file, stored_audit
 from fedsim.config.job import Job, coordinate_columns
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.data.features import DISPLACEMENT
-from fedsim.errors import SettingError, replace_unprintable
+from fedsim.errors import SettingError
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.pipeline.party_table import NoiseSecrets, blur_identifiers
 from fedsim.registry import METHODS
-from fedsim.report import audit_charts, charts, model_charts
+from fedsim.report import charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
-from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
+from fedsim.report.page import Figure, PageSection, PageTable, render_markdown, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
-from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary, RunRecord
+from fedsim.runs.record import (
+    LOWER_COLUMN,
+    PREDICTED_COLUMN,
+    TRUTH_COLUMN,
+    UPPER_COLUMN,
+    GroupError,
+    LinkListSummary,
+    RunRecord,
+)
 from fedsim.runs.run_folder import links_path
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
@@ -52,7 +58,6 @@ EXAMPLES_NOTE = (
     "prediction compared with an average partner record; the bars lead from the prediction with average partner "
     "records to that of the model. Letters and numbers of partner records are valid on this page only."
 )
-_SPECIAL = re.compile(r"([\\`*_\[\]{}<>|#&])")
 
 
 def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile | None = None) -> Path:
@@ -77,7 +82,7 @@ def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile
     names = {} if named is None else example_identifiers(run, named)
     write_page(run_page(run, maps, names), folder / REPORT_FILE)
     write_page(json.dumps(model_card(run), indent=1) + "\n", folder / CARD_JSON_FILE)
-    write_page("\n".join(model_card_lines(run)) + "\n", folder / CARD_MARKDOWN_FILE)
+    write_page(_card_text(run), folder / CARD_MARKDOWN_FILE)
     return folder / REPORT_FILE
 
 
@@ -171,17 +176,11 @@ def contribution_section(run: FinishedRun) -> PageSection:
         return section
     if ladder.hash == run.record.hash and math.isclose(rung.mean, metrics[ladder.metric], rel_tol=1e-6):
         return replace(section, paragraphs=(note, f"{rung.name} is the model of this run."))
-    # A ladder that knows the job's hash used the test records of this run for its first seed.
-    same, score = ladder.hash == run.record.hash, format_number(rung.mean)
-    if ladder.seeds == 1:
-        score += f" on {'the same' if same else 'other'} test records ({rung.split} split)"
-    else:
-        first = f"; {format_number(rung.values[0])} with the first seed, on the same test records" if same else ""
-        score += f" over {ladder.seeds} seeds ({rung.split} split{first})"
+    seeds = f" over {ladder.seeds} seeds" if ladder.seeds > 1 else ""
     difference = (
         f"The model of this run was trained separately: its {part} {ladder.metric} is "
-        f"{format_number(metrics[ladder.metric])}. Compare it with {rung.name}, {score}. Initial weights and noise "
-        "differ, and so does the number of epochs if the comparison sets its own."
+        f"{format_number(metrics[ladder.metric])}. Compare it with {rung.name}, {format_number(rung.mean)}{seeds} "
+        f"({rung.split} split). Initial weights, noise and perhaps the number of epochs differ."
     )
     return replace(section, paragraphs=(note, difference))
 
@@ -197,7 +196,7 @@ def _describe_visible_links(job: Job) -> str:
 
 
 def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
-    """Return the similarity by rank, the choice of K, the reuse of candidates, and maps."""
+    """Return the similarity by rank with a verdict on K, the reuse of candidates, and maps."""
     notes, has_places = (
         [_describe_visible_links(run.job)],
         any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values()),
@@ -223,21 +222,8 @@ def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
 def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
     ranks = np.array(links.similarity_by_rank)
     yield charts.band_figure(
-        ranks,
-        title=f"Similarity by rank: {links.secondary}",
-        caption="A steep fall means that few partner records matter; a flat band means that a larger K may help.",
-        axis="similarity, scaled",
+        ranks, title=f"Similarity by rank: {links.secondary}", caption=judge_k(ranks), axis="similarity, scaled"
     )
-    path = links_path(run.folder, links.secondary)
-    if path.is_file() and links.records >= charts.MIN_RECORDS_SHOWN:
-        similarity = load_private_links(path).overall.astype(np.float64)
-        chosen = sorted({0, (links.k - 1) // 2, links.k - 1})
-        yield charts.outlines_figure(
-            {f"rank {rank + 1}": similarity[:, rank] for rank in chosen},
-            title=f"Choice of K = {links.k}: {links.secondary}",
-            caption=judge_k(ranks),
-            axis="similarity, scaled",
-        )
     if links.reuse:
         even = links.records * links.k / max(1, links.candidates or 1)
         yield charts.reuse_figure(
@@ -466,7 +452,7 @@ def _privacy(run: FinishedRun) -> PageSection:
         return PageSection("privacy", "Privacy", (note,), (), tables)
     note, figures = (
         f"Audit: {run.audit['headline']}.",
-        audit_charts.attack_figures(run.audit["findings"], run.audit["limit"]),
+        charts.attack_figures(run.audit["findings"], run.audit["limit"]),
     )
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 
@@ -580,26 +566,9 @@ def _settings(run: FinishedRun) -> PageSection:
         *record.versions.items(),
         *record.machine.items(),
     )
-    tables = [PageTable("To reproduce this run", ("", "value"), facts)]
-    if table.kinds:
-        encoded = tuple((column, _describe_encoding(kind, record.config)) for column, kind in table.kinds.items())
-        tables.append(PageTable("How the primary's features enter its network", ("column", "encoding"), encoded))
-    return PageSection("settings", "Settings and versions", (), (), tuple(tables))
-
-
-def _describe_encoding(kind: str, config: Mapping[str, Any]) -> str:
-    """Say how a feature of this kind enters a network with this configuration."""
-    sizes = config["local"]["encoding"]
-    if sizes["kind"] == "Piecewise":
-        bins = f"piecewise-linear over {sizes['bins']} quantiles"
-        known = {"number": bins, "date": bins, "codes": f"embedding of {sizes['code_width']} numbers per category"}
-        if "frequencies" in sizes:
-            known["place"] = f"periodic embedding of {sizes['frequencies']} frequencies"
-    else:
-        known = {"codes": "one column per category"}
-    if kind == DISPLACEMENT:
-        return f"metres altogether, to the east and to the north, each {known.get('number', 'standardised')}"
-    return known.get(kind, "one column per category" if kind == "one-hot" else "standardised number")
+    return PageSection(
+        "settings", "Settings and versions", tables=(PageTable("To reproduce this run", ("", "value"), facts),)
+    )
 
 
 # The model card.
@@ -631,67 +600,36 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
         },
         "metrics": record.metrics,
         "calibration": [vars(one) for one in record.calibration],
-        "worst_groups": [vars(group) for group in sorted(run.groups, key=lambda group: -group.error)[:MAX_GROUPS]],
+        "worst_groups": [vars(group) for group in _worst_groups(run)],
         "worth": None if run.ladder is None else run.ladder.worth,
         "privacy": dict(disclosure.summarise_settings(run.job)),
         "audit": None if run.audit is None else run.audit["headline"],
     }
 
 
-def model_card_lines(run: FinishedRun) -> Iterator[str]:
-    """Return the lines of the model card in Markdown."""
-    card, record, table = model_card(run), run.record, run.record.table
-    label, features = escape_markdown(table.label), escape_markdown(", ".join(table.features))
-    yield "---"  # front matter for model hubs: YAML, of which JSON is a subset
-    yield f"tags: {json.dumps(['fedsim', 'vertical-federated-learning', record.task])}"
-    yield f"library_name: {json.dumps('fedsim')}"
-    yield f"metrics: {json.dumps(list(record.metrics.get('test', {})))}"
-    yield "---"
-    yield f"# {escape_markdown(run.job.name)}\n"
-    yield escape_markdown(_contribution(run))
-    yield "\n## Model\n"
-    yield f"A split network ({escape_markdown(record.method)}, {record.task}) that predicts **{label}** for records of"
-    partners = escape_markdown(", ".join(run.job.secondaries))
-    yield f"{escape_markdown(record.party)}, also from similar records of {partners}."
-    yield "These parties must be online to predict; see `fedsim predict` and `fedsim serve`."
-    yield from (escape_markdown(note) for note in tree_notes(record))
-    yield "\n## Training data\n"
-    yield f"{table.train:,} training, {table.validation:,} validation and "
-    yield f"{table.test:,} test records; features: {features}."
-    yield f"Digest of the table: `{table.digest[:16]}`; random seed: {run.job.seed}."
-    yield "\n## Metrics\n"
+def _card_text(run: FinishedRun) -> str:
+    """Return the model card in Markdown."""
+    record = run.record
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
-    yield from markdown_table(("part", "metric", "value"), metrics)
-    notes = probability_warnings(run) if record.classes else interval_notes(run)
-    yield from (f"\n{escape_markdown(note)}" for note in notes)
-    yield "\n## Groups with the largest error\n"
-    worst = card["worst_groups"]
-    groups = [(g["by"], g["group"], f"{g['records']:,}", format_number(g["error"])) for g in worst]
-    yield from markdown_table(("column", "group", "test records", "error"), groups)
-    yield "\n## Who received what\n"
-    seen = visibility_table(run.job, run.audit)
-    yield from markdown_table(("information", *seen.head[1:]), list(seen.rows))
-    yield "\n## Privacy settings\n"
-    yield from markdown_table(("setting", "value"), list(card["privacy"].items()))
+    groups = [(one.by, one.group, f"{one.records:,}", format_number(one.error)) for one in _worst_groups(run)]
+    settings = tuple(disclosure.summarise_settings(run.job))
     missing = f"{run.audit_note or 'This job has not been audited.'} See fedsim audit."
-    audit = f"Audit: {card['audit']}." if card["audit"] else missing
-    yield f"\n{escape_markdown(audit)}"
-    yield "\n## Limits\n"
-    yield "Use the model for records like those it was trained on, linked in the same way. It was tested on one split;"
-    yield "only `fedsim compare` shows what the partner adds. Noise on similarities limits one attack, not all of them."
+    return render_markdown(
+        "model_card.md",
+        job=run.job,
+        record=record,
+        worth=_contribution(run),
+        tags=["fedsim", "vertical-federated-learning", record.task],
+        metric_names=list(record.metrics.get("test", {})),
+        trees=tree_notes(record),
+        metrics=PageTable("", ("part", "metric", "value"), tuple(metrics)),
+        notes=probability_warnings(run) if record.classes else interval_notes(run),
+        groups=PageTable("", ("column", "group", "test records", "error"), tuple(groups)),
+        seen=visibility_table(run.job, run.audit),
+        settings=PageTable("", ("setting", "value"), settings),
+        audit=f"Audit: {run.audit['headline']}." if run.audit else missing,
+    )
 
 
-def escape_markdown(text: str) -> str:
-    r"""Escape user text for Markdown and HTML, and replace what could control a terminal.
-
-    >>> escape_markdown("</script>|a_b\x1b[2J")
-    '\\</script\\>\\|a\\_b?\\[2J'
-    """
-    return _SPECIAL.sub(r"\\\1", replace_unprintable(text))
-
-
-def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return the lines of a table in Markdown; cells are escaped."""
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    yield from (f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows)
+def _worst_groups(run: FinishedRun) -> list[GroupError]:
+    return sorted(run.groups, key=lambda group: -group.error)[:MAX_GROUPS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from xml.etree import ElementTree
@@ -18,7 +17,6 @@ from fedsim.report.charts import (
     LineSeries,
     histogram_figure,
     lines_figure,
-    outlines_figure,
     reuse_figure,
     rows_figure,
 )
@@ -128,16 +126,6 @@ def test_an_overconfident_model_gets_a_warning() -> None:
     assert not [*calibration_warnings(sure(0.85, 84), 0.6), *calibration_warnings(sure(0.99, 84)[:0], 0.6)]
 
 
-@pytest.mark.parametrize("records", [3, 40, 2000])
-def test_outlines_hold_no_bin_of_one_or_two_records(records: int) -> None:
-    rng = np.random.default_rng(records)
-    figure = outlines_figure({"best": rng.normal(size=records), "last": rng.normal(-2, 1, records)}, **WORDS, axis="x")
-    tips = " ".join(column.findtext("title") or "" for column in shapes(figure, "hover"))
-    assert not re.search(r"(best|last) [12]\b", tips)
-    assert len(shapes(figure, "line")) == 2 + 2
-    assert [row[0] for row in figure.rows] == ["best", "last"]
-
-
 def test_most_test_records_are_in_a_cell_and_none_is_alone_there() -> None:
     rng = np.random.default_rng(0)
     for records in (3, 5, 40, 2000):
@@ -184,14 +172,14 @@ def test_calibration_compares_confidence_with_accuracy() -> None:
     assert calibration_figure(judged(["a"] * 2, ["a"] * 2)) is None
 
 
-@pytest.mark.parametrize("busiest", [3, 200, 5_000, 2_000_000])
-def test_labels_of_busy_candidates_stand_apart(busiest: int) -> None:
-    figure = reuse_figure(np.array([0, 1, 1, busiest]), title="t", caption="c")
-    places = [float(tick.get("x") or 0) for tick in shapes(figure, "tick") if tick.get("text-anchor") == "middle"]
-    words = [len(tick.text or "") for tick in shapes(figure, "tick") if tick.get("text-anchor") == "middle"]
-    ends = [(x - 2.9 * n, x + 2.9 * n) for x, n in zip(places, words, strict=True)]
-    assert len(ends) >= 3
-    assert all(left[1] < right[0] for left, right in itertools.pairwise(ends))
+def test_candidates_are_counted_in_ranges_that_double() -> None:
+    figure = reuse_figure(np.array([0, 1, 1, 5]), title="t", caption="c")
+    assert figure.rows == (
+        ("in no list", "1 (25 %)"),
+        ("in 1 list", "2 (50 %)"),
+        ("in 2 to 3 lists", "0 (0 %)"),
+        ("in 4 to 7 lists", "1 (25 %)"),
+    )
 
 
 def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:

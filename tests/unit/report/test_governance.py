@@ -9,7 +9,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.config.stored_audit import audit_path
-from fedsim.report.governance import PartyEvidence, data_flows, open_questions, write_governance
+from fedsim.report.governance import PartyEvidence, open_questions, write_governance
 from fedsim.report.run_data import read_run
 from fedsim.report.run_report import model_card
 from fedsim.runs.approval import approval_path
@@ -64,10 +64,11 @@ def test_what_no_file_says_is_a_question(place):
     assert {question.split(":")[0] for question in alone} == {"coordinator 'notary'", "secondary 'rentals'"}
 
 
-def test_sealed_labels_show_in_the_flows(place):
-    text = " ".join(what for _, _, what in data_flows(place.job))
-    assert "gradients" not in text
-    assert "embedding" in text
+def test_sealed_labels_show_in_what_leaves_each_party(place, tmp_path):
+    text = document(place, tmp_path, CITY, RENTALS)
+    assert "nothing that depends on a label" in text
+    assert "every linked row once" in text
+    assert "gradients of" not in text
 
 
 def test_every_protection_of_the_job_and_every_note_of_the_audit_is_shown(tmp_path):

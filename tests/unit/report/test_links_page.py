@@ -69,7 +69,7 @@ def test_the_page_asks_for_nothing_outside_itself(page: Page) -> None:
 def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> None:
     charts = links_of().plot(positions=np.random.default_rng(0).random((80, 2)))
     shown = charts._repr_html_()
-    assert len(pictures(shown)) == len(charts.figures) == 7
+    assert len(pictures(shown)) == len(charts.figures) == 6
     (style,) = re.findall(r"<style>(.*?)</style>", shown, re.DOTALL)
     assert (style.strip().startswith(".fedsim-figures {"), style.count("{"), ":root" in style) == (
         True,
@@ -77,7 +77,7 @@ def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> No
         False,
     )
     charts.save(tmp_path / "charts.html")
-    assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 7
+    assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 6
 
 
 @pytest.mark.parametrize(("records", "k", "shown"), [(80, 20, (5, 3)), (2, 1, (2, 1))])
@@ -115,7 +115,7 @@ def test_what_is_between_backticks_is_code_and_stays_text() -> None:
 def test_every_chart_has_a_title_a_description_and_a_table(page: Page) -> None:
     text = page(links_of(), positions=np.tile([[1.3, 103.8], [1.4, 103.9]], (40, 1)))
     drawn = pictures(text)
-    assert len(drawn) == 7
+    assert len(drawn) == 6
     assert all(svg.find("title") is not None and svg.find("desc") is not None for svg in drawn)
     assert text.count("<table>") == len(drawn)
 
