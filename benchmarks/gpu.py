@@ -1,7 +1,7 @@
 """Measure exact searches and training on one CUDA device; searches are compared with floors, version 0.1 and ``topk``.
 
 Run it with ``fedsim lab bench gpu``, or with ``python benchmarks/gpu.py`` where only torch and NumPy are installed
-(without the cases ``great-circle`` and ``planner``, which need numba). A floor is the larger of bytes divided by
+(without the case ``planner``, which needs numba). A floor is the larger of bytes divided by
 bandwidth and operations divided by rate, both measured in the same run. Titles are read from the file named by
 ``FEDSIM_TITLES``, which ``python benchmarks/gpu.py titles FILE`` writes.
 """
@@ -25,14 +25,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedsim import nvrtc
-from fedsim.linkage.search import gpu
 from fedsim.splitnn.secondary_model import LocalSecondary
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, train
 from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
 from fedsim.training.primary_steps import BatchRequest, tensor_float32
 from fedsim.types import Split
 from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
+from fedsim_ops import gpu_search as gpu, nvrtc
 
 SHAPES = {  # of the paper's jobs: primary records, secondary records, K
     "house": (141_050, 27_827, 100),
@@ -456,27 +455,6 @@ def step_floor(
     return counter.get_total_flops() / card.products + 10 * n_bytes / card.bytes
 
 
-def bench_great_circle(card: Card) -> None:
-    """Compare the great-circle search on the device with the tree on the CPU."""
-    from fedsim.linkage import topk  # noqa: PLC0415 - needs numba
-
-    rng = np.random.default_rng(0)
-    for m, n in ((141_050, 27_827), (200_000, 100_000)):
-        queries, candidates = (rng.uniform((39.4, 115.4), (41.1, 117.5), (size, 2)) for size in (m, n))
-        searches = {
-            device: partial(topk, queries, candidates, metric="great-circle", k=50, device=device)
-            for device in ("cpu", "cuda")
-        }
-        found = {device: search() for device, search in searches.items()}
-        times = {device: seconds(search, warm_up=0) for device, search in searches.items()}
-        same = all((one == other).all() for one, other in zip(found["cpu"], found["cuda"], strict=True))
-        print(
-            f"great-circle {m:,} x {n:,} K=50: GPU {times['cuda']:.3f} s, CPU ({os.cpu_count()} cores, tree) "
-            f"{times['cpu']:.3f} | same to the last bit {same}",
-            flush=True,
-        )
-
-
 def bench_planner(card: Card) -> None:
     """Print what the planner chooses for some tables, and the time of both alternatives."""
     from fedsim.linkage import link  # noqa: PLC0415 - needs numba
@@ -507,7 +485,6 @@ CASES: dict[str, Callable[[Card], None]] = {
     "points": bench_points,
     "titles": bench_titles,
     "epochs": bench_epochs,
-    "great-circle": bench_great_circle,
     "planner": bench_planner,
 }
 

@@ -1,4 +1,4 @@
-"""The kernels of ``gpu.cu`` in NumPy, on the same arrays: what surrounds them is tested without a card."""
+"""The kernels of ``gpu_search.cu`` in NumPy, on the same arrays: what surrounds them is tested without a card."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.linkage.search import gpu
+from fedsim_ops import gpu_search
 
 CPU = torch.device("cpu")
 
@@ -17,9 +17,9 @@ def emulate_card(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     def launch(kernel, device, grid, *structures):
         KERNELS[kernel.name](dict(kernel.settings), *structures)
 
-    monkeypatch.setattr(gpu.Kernel, "launch", launch)
-    monkeypatch.setattr(gpu, "candidates_fitting", lambda device, size: 10**9)
-    monkeypatch.setattr(gpu, "devices", lambda: [CPU])
+    monkeypatch.setattr(gpu_search.Kernel, "launch", launch)
+    monkeypatch.setattr(gpu_search, "candidates_fitting", lambda device, size: 10**9)
+    monkeypatch.setattr(gpu_search, "devices", lambda: [CPU])
     return [CPU]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedsim import nvrtc
 from fedsim.errors import DeviceError
 from fedsim.splitnn.party_model import RunningLamb
+from fedsim_ops import nvrtc
 
 log = logging.getLogger("fedsim.lab")
 

@@ -1,4 +1,4 @@
-"""Operating a party: proxies and relay, metrics and traces, drift, Ray, key servers, and exports of a model.
+"""Operating a party: proxies and relay, metrics and traces, drift, GPU search, Ray, key servers, exports of a model.
 
 Importing this package registers the command ``fedsim relay``, the engine ``ray`` and the services that the core calls.
 """
@@ -21,3 +21,5 @@ SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
 SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
+SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")
+SERVICES.register("faster-backend", "fedsim_ops.gpu_planner:choose_faster")

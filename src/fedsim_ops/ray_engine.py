@@ -31,10 +31,10 @@ from fedsim.linkage.engines import (
     search_by_tiles,
     search_tile,
 )
-from fedsim.linkage.metrics import GPU
 from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory
 from fedsim.types import Floats, Integers
 from fedsim.version import VERSION
+from fedsim_ops.gpu_planner import gpu_backends
 
 if TYPE_CHECKING:
     from fedsim.linkage.metrics import Metric
@@ -183,9 +183,9 @@ class RayEngine:
 
     def _resources(self, chunk: CandidateChunk, queries: Records) -> dict[str, float]:
         """Return the resources a task takes from its node, so that Ray starts no more tasks than fit."""
-        offered = chunk.metric.backends(queries, chunk.records, chunk.k)
-        on_cpu = next(backend for backend in offered if backend.name != GPU and backend.pays())
-        suits_gpu = on_cpu.exhaustive and chunk.options.device != "cpu" and any(one.name == GPU for one in offered)
+        tables = chunk.metric, queries, chunk.records, chunk.k
+        on_cpu = chunk.metric.backends(*tables[1:])[0]
+        suits_gpu = on_cpu.exhaustive and chunk.options.device != "cpu" and bool(gpu_backends(*tables))
         use_gpu = suits_gpu and any(node.get("GPU", 0) >= 1 for node in self._nodes())
         nodes = [node for node in self._nodes() if node.get("GPU", 0) >= use_gpu]
         threads = min(chunk.options.threads or 1, max(int(node.get("CPU", 0)) for node in nodes))

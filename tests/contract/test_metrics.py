@@ -13,8 +13,9 @@ import pytest
 import reference_distances
 from fedsim.errors import SettingError
 from fedsim.linkage import WeightedField, WeightedSum, get_metric, link, topk
-from fedsim.linkage.metrics import GPU, Backend, FormulaBlocks, Metric, blocks_backend
+from fedsim.linkage.metrics import Backend, FormulaBlocks, Metric, blocks_backend
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.linkage.soft_linkage import GPU, backends
 from fedsim.registry import METRICS
 from fedsim.types import EncodedTable
 from gpu_emulator import emulate_card
@@ -107,7 +108,7 @@ CASES = [
 def backends_of(case: Case) -> list[str]:
     rng = np.random.default_rng(0)
     two = case.metric.prepare(case.draw(rng, 3), "primary"), case.metric.prepare(case.draw(rng, 3), "secondary")
-    return [backend.name for backend in case.metric.backends(*two, 1)]
+    return [backend.name for backend in backends(case.metric, *two, 1)]
 
 
 PAIRS = [

@@ -41,7 +41,7 @@ def test_points_on_a_lattice_rank_as_the_oracle(seed: int, dimensions: int, n: i
     queries = rng.integers(-spread, spread + 1, (7, dimensions)).astype(float)
     candidates = rng.integers(-spread, spread + 1, (n, dimensions)).astype(float)
     k = int(rng.integers(1, n + 1))
-    for backend in ("tree", "flat"):
+    for backend in ("tree", "blocks"):
         partner, distance = topk(queries, candidates, metric="euclidean", k=k, backend=backend)
         expected_partner, expected_distance = reference_distances.nearest(
             queries, candidates, reference_distances.euclidean, k
@@ -50,7 +50,7 @@ def test_points_on_a_lattice_rank_as_the_oracle(seed: int, dimensions: int, n: i
         np.testing.assert_array_equal(distance, expected_distance)
 
 
-@pytest.mark.parametrize("backend", ["tree", "flat"])
+@pytest.mark.parametrize("backend", ["tree", "blocks"])
 @pytest.mark.parametrize(("shift", "scale"), [(116.4, 1e-5), (1e9, 1e-3), (0.0, 1e-160), (-3e7, 1e60)])
 def test_far_from_zero_and_any_scale_stay_exact(backend: str, shift: float, scale: float) -> None:
     rng = np.random.default_rng(5)
@@ -69,11 +69,10 @@ def test_selector_survives_every_order_of_candidates(order: str, k: int) -> None
     levels = {"ascending": np.arange(3000), "descending": np.arange(3000)[::-1], "constant": np.full(3000, 7)}[order]
     candidates = np.packbits(np.arange(4096)[None, :] < levels[:, None], axis=1)
     queries = np.zeros((2, candidates.shape[1]), np.uint8)
-    for backend in ("flat", "cells"):
-        partner, distance = topk(queries, candidates, metric="hamming", k=k, backend=backend)
-        rows = np.lexsort((np.arange(3000), levels))[:k]
-        np.testing.assert_array_equal(partner[1], rows)
-        np.testing.assert_array_equal(distance[1], levels[rows])
+    partner, distance = topk(queries, candidates, metric="hamming", k=k, backend="flat")
+    rows = np.lexsort((np.arange(3000), levels))[:k]
+    np.testing.assert_array_equal(partner[1], rows)
+    np.testing.assert_array_equal(distance[1], levels[rows])
 
 
 def test_a_flood_of_ties_in_dictionary_order_still_goes_to_the_lower_row() -> None:
@@ -135,30 +134,10 @@ def test_queries_very_far_away_are_exact() -> None:
     rng = np.random.default_rng(12)
     candidates = rng.normal(size=(200, 2))
     queries = rng.normal(size=(20, 2)) + 1e8
-    for backend in ("tree", "flat"):
-        found = topk(queries, candidates, metric="euclidean", k=5, backend=backend)
-        every_pair = topk(queries, candidates, metric="euclidean", k=5, backend="blocks")
-        np.testing.assert_array_equal(found[1], every_pair[1])
-        np.testing.assert_array_equal(found[0], every_pair[0])
-
-
-def test_the_matrix_product_hides_no_near_tie() -> None:
-    rng = np.random.default_rng(13)
-    candidates = rng.choice([-1e3, 1e3], (300, 1)) + rng.normal(size=(300, 40)) * 1e-2
-    found = topk(candidates[:40], candidates, metric="euclidean", k=7, backend="flat")
-    every_pair = topk(candidates[:40], candidates, metric="euclidean", k=7, backend="blocks")
-    np.testing.assert_array_equal(found[0], every_pair[0])
-
-
-def test_rings_of_many_cells_give_the_bytes_of_every_pair() -> None:
-    rng = np.random.default_rng(14)
-    places = np.sort(rng.integers(0, 400, 6000))
-    filters = np.packbits(np.abs(np.arange(512)[None, :] - places[:, None]) < 30, axis=1)
-    queries = filters[rng.integers(0, 6000, 150)]
-    rings = topk(queries, filters, metric="hamming", k=40, backend="cells")
-    every_pair = topk(queries, filters, metric="hamming", k=40, backend="flat")
-    np.testing.assert_array_equal(rings[0], every_pair[0])
-    np.testing.assert_array_equal(rings[1], every_pair[1])
+    tree = topk(queries, candidates, metric="euclidean", k=5, backend="tree")
+    every_pair = topk(queries, candidates, metric="euclidean", k=5, backend="blocks")
+    np.testing.assert_array_equal(tree[1], every_pair[1])
+    np.testing.assert_array_equal(tree[0], every_pair[0])
 
 
 def test_records_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,18 +29,12 @@ else:  # numba takes a second to import, and parties that do not link need none 
     runner, text = LazyModule("fedsim.linkage.search.runner"), LazyModule("fedsim.linkage.search.text")
     simd = LazyModule("fedsim.linkage.search.simd")
 
-GPU = "gpu"  # the one backend name that the planner treats specially
-MAX_K_ON_GPU = 4096  # longer lists do not fit the shared memory of a multiprocessor
-MAX_DIMENSIONS_ON_GPU = 64
-MAX_LENGTH_ON_GPU = 2048  # of a query: longer ones do not fit the registers and are slow to compile
-MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
-MIN_QUERIES_FOR_CELLS = 4096  # with fewer, building the cells does not pay off
 MAX_TREE_DIMENSIONS = 16
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search: why it is offered, how to start it, and an optional test of whether it pays off.
+    """One way to search: why it is offered, and how to start it.
 
     An ``exhaustive`` search takes time proportional to the number of candidates; others look at few of them.
     """
@@ -48,7 +42,6 @@ class Backend:
     name: str
     reason: str
     start: Callable[[], Search]
-    pays: Callable[[], bool] = lambda: True
     exhaustive: bool = True
 
 
@@ -118,24 +111,6 @@ def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Bac
     )
 
 
-def gpu_backends(k: int, reason: str, start: Callable[[Any], Search], *, fits: bool = True) -> list[Backend]:
-    """Return the search on CUDA devices, if records and lists fit it; ``start`` receives the module that holds it."""
-
-    def load() -> Search:
-        from fedsim.linkage.search import gpu  # noqa: PLC0415 - torch takes seconds to import
-
-        return start(gpu)
-
-    return [Backend(GPU, reason, load)] if fits and k <= MAX_K_ON_GPU else []
-
-
-def _filters_on_gpu(queries: Words, candidates: Words, k: int, *, by_ones: bool) -> list[Backend]:
-    def start(gpu: Any) -> Search:
-        return gpu.DeviceSearch(gpu.FilterTable(queries, candidates, by_ones=by_ones))  # type: ignore[no-any-return]
-
-    return gpu_backends(k, f"products of {64 * candidates.shape[1]}-bit filters on the GPU", start)
-
-
 def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
     """Return all distances between two small sets of prepared records.
 
@@ -195,18 +170,10 @@ class Hamming:
         return distance
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
-        def cells_pay() -> bool:
-            if len(queries) < MIN_QUERIES_FOR_CELLS:
-                return False
-            return bit_filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
-
-        cells = f"rings around centres: a sample needed less than {100 * MAX_SHARE_FOR_CELLS:.0f} % of the pairs"
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
-            Backend("cells", cells, lambda: bit_filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
             Backend("flat", flat, lambda: simd.LaneSearch(bit_filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
-            *_filters_on_gpu(queries, candidates, k, by_ones=False),
         ]
 
 
@@ -246,7 +213,6 @@ class Dice:
         return [
             Backend("flat", "popcount of every pair", flat),
             blocks_backend(self, queries, candidates),
-            *_filters_on_gpu(queries, candidates, k, by_ones=True),
         ]
 
 
@@ -342,26 +308,12 @@ class Euclidean:
         def tree() -> Search:
             return points.TreeSearch(queries, candidates, points.euclidean, place=lambda values: values, rounding=0.0)
 
-        on_gpu = gpu_backends(
-            k,
-            "float64 distances of every pair on the GPU",
-            lambda gpu: gpu.DeviceSearch(gpu.PointTable(queries, candidates)),
-            fits=dimensions <= MAX_DIMENSIONS_ON_GPU,
-        )
-        limit = f"{MAX_TREE_DIMENSIONS} dimensions (here {dimensions})"
+        reason = f"best up to {MAX_TREE_DIMENSIONS} dimensions (here {dimensions})"
         searches = [
-            Backend("tree", f"k-d tree, best up to {limit}", tree, exhaustive=False),
-            Backend(
-                "flat",
-                f"matrix product with float64 re-ranking, best above {limit}",
-                lambda: points.FlatSearch(queries, candidates),
-            ),
-        ]
-        return [
-            *(searches if dimensions <= MAX_TREE_DIMENSIONS else searches[::-1]),
+            Backend("tree", f"k-d tree, {reason}", tree, exhaustive=False),
             blocks_backend(self, queries, candidates),
-            *on_gpu,
         ]
+        return searches if dimensions <= MAX_TREE_DIMENSIONS else searches[::-1]
 
 
 @dataclass(frozen=True)
@@ -385,18 +337,12 @@ class GreatCircle:
         return FormulaBlocks(formula, left, right)
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
-        def search(nearest: points.OtherSearch | None = None) -> Search:
-            return points.TreeSearch(
-                queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15, nearest=nearest
-            )
-
-        def start(gpu: Any) -> Search:
-            return search(lambda places, nodes: gpu.DeviceSearch(gpu.PointTable(places, nodes)))
+        def tree() -> Search:
+            return points.TreeSearch(queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15)
 
         return [
-            Backend("tree", "k-d tree on the unit sphere", search, exhaustive=False),
+            Backend("tree", "k-d tree on the unit sphere", tree, exhaustive=False),
             blocks_backend(self, queries, candidates),
-            *gpu_backends(k, "chords of every pair on the GPU, great circles of the nearest on the CPU", start),
         ]
 
 
@@ -446,13 +392,7 @@ class Levenshtein:
             return simd.LaneSearch(text.TextKernel(queries, candidates, normalised=self.normalised))
 
         reason = "bit-parallel edit distance of many queries at once"
-        on_gpu = gpu_backends(
-            k,
-            "bit-parallel edit distance of every pair on the GPU",
-            lambda gpu: gpu.DeviceSearch(gpu.TextTable(queries, candidates, normalised=self.normalised)),
-            fits=max(map(len, queries)) <= MAX_LENGTH_ON_GPU,
-        )
-        return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates), *on_gpu]
+        return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]
 
 
 # The instances that fedsim.registry refers to.

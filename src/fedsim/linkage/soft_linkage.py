@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import numpy as np
 from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
-from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
+from fedsim.linkage.metrics import Backend, Metric, SaturatingMetric, get_metric
+from fedsim.registry import SERVICES
 from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
@@ -25,10 +25,8 @@ else:
     runner = LazyModule("fedsim.linkage.search.runner")
 
 AUTO = "auto"
+GPU = "gpu"  # the one backend name that the planner treats specially
 MIN_PAIRS_FOR_GPU = 10**9  # with fewer pairs, estimating costs more than the search
-GPU_START_SECONDS = 2.0  # context, compilation of the kernels, copies
-SAMPLED_QUERIES = 1024
-SAMPLED_CANDIDATES = 16_384
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 NUMBERS_PER_SUM = 2**18
@@ -146,7 +144,7 @@ def prepare_tables(
 
 def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions) -> Backend:
     """Return the backend set in the options, or the metric's first one that pays off."""
-    offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
+    offered = {backend.name: backend for backend in backends(metric, queries, candidates, k)}
     if options.device not in (AUTO, "cpu", "cuda"):
         raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda", code="unknown-device")
     if options.backend != AUTO:
@@ -160,70 +158,18 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
         raise DeviceError(message, code="no-gpu-search")
     if options.device == "cuda":
         return offered[GPU]
-    on_cpu = next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
-    if options.device == "cpu" or GPU not in offered:
-        return on_cpu
-    return _choose_device(metric, queries, candidates, k, on_cpu, offered[GPU], options.threads or os.cpu_count() or 1)
-
-
-def _choose_device(  # noqa: PLR0913, PLR0917
-    metric: Metric, queries: Records, candidates: Records, k: int, on_cpu: Backend, on_gpu: Backend, threads: int
-) -> Backend:
-    """Return the backend that samples of the search show to be faster, with the estimates in its reason."""
+    on_cpu, on_gpu = next(iter(offered.values())), offered.get(GPU)
     n_pairs = runner.count_records(queries) * runner.count_records(candidates)
-    if n_pairs < MIN_PAIRS_FOR_GPU:
+    if options.device == "cpu" or on_gpu is None or n_pairs < MIN_PAIRS_FOR_GPU:
         return on_cpu
-    from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
-
-    if not gpu.devices():
-        return on_cpu
-    cpu_seconds = _estimate_on_cpu(metric, queries, candidates, k, on_cpu) / threads
-    there = f"{cpu_seconds:.2g} s on {threads} CPU threads"
-    if cpu_seconds < GPU_START_SECONDS:
-        return replace(on_cpu, reason=f"{on_cpu.reason}; estimated {there}, less than starting the GPU takes")
-    try:
-        search = on_gpu.start()
-        gpu_seconds = _estimate_on_gpu(search, runner.count_records(queries), k)
-    except DeviceError as error:
-        return replace(on_cpu, reason=f"{on_cpu.reason}; the GPU cannot be used: {error}")
-    here = f"estimated {gpu_seconds:.2g} s on the GPU"
-    if gpu_seconds < cpu_seconds:
-        return replace(on_gpu, reason=f"{on_gpu.reason}; {here}, {there}", start=lambda: search)
-    return replace(on_cpu, reason=f"{on_cpu.reason}; {here}, {there}")
+    threads = options.threads or os.cpu_count() or 1
+    faster: Backend = SERVICES["faster-backend"](metric, queries, candidates, k, on_cpu, on_gpu, threads)
+    return faster
 
 
-def _estimate_on_cpu(metric: Metric, queries: Records, candidates: Records, k: int, backend: Backend) -> float:
-    """Estimate the seconds on one CPU thread by searching a sample of both tables."""
-    some_queries, some_candidates = (
-        runner.take_records(records, _spread_rows(runner.count_records(records), most))
-        for records, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))
-    )
-    k = min(k, runner.count_records(some_candidates))
-    offered = {sampled.name: sampled for sampled in metric.backends(some_queries, some_candidates, k)}
-    search = offered[backend.name].start()
-    seconds = _seconds(search, search.tiles(), k)
-    growth = runner.count_records(candidates) / runner.count_records(some_candidates) if backend.exhaustive else 1.0
-    return seconds * growth * runner.count_records(queries) / runner.count_records(some_queries)
-
-
-def _estimate_on_gpu(search: runner.Search, n_queries: int, k: int) -> float:
-    """Estimate the seconds on all devices by searching some of the queries; start-up time is not included."""
-    some = np.concatenate(search.tiles())[_spread_rows(n_queries, SAMPLED_QUERIES)]
-    return _seconds(search, [some], k) * n_queries / len(some)
-
-
-def _spread_rows(n: int, most: int) -> Integers:
-    """Return at most ``most`` rows, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
-
-
-def _seconds(search: runner.Search, tiles: Sequence[Integers], k: int) -> float:
-    """Return the search time of these tiles, after a warm-up run that compiles what is needed."""
-    search.best(tiles[0], k)
-    start = time.perf_counter()
-    for tile in tiles:
-        search.best(tile, k)
-    return time.perf_counter() - start
+def backends(metric: Metric, queries: Records, candidates: Records, k: int) -> list[Backend]:
+    """Return all exact searches by a metric: its own, fastest first, and one on a GPU where a plugin has it."""
+    return [*metric.backends(queries, candidates, k), *SERVICES["gpu-backends"](metric, queries, candidates, k)]
 
 
 def fit_scale(distance: Floats) -> Scale:

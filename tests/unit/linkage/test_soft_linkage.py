@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 import fedsim
-from fedsim.errors import DeviceError, FileError, InputError, SettingError
-from fedsim.linkage import fit_scale, load_links, save_links, similarities, soft_linkage
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.linkage import fit_scale, load_links, save_links, similarities
 from fedsim.types import LinkageResult, Scale
-from gpu_emulator import emulate_card
 
 
 def tables() -> tuple[np.ndarray, np.ndarray]:
@@ -160,63 +159,3 @@ def test_the_distance_beyond_the_boundary_is_kept() -> None:
     links = fedsim.link(np.zeros((1, 1)), np.array([[1.0], [2.0], [5.0]]), metric="euclidean", k=2)
     assert links.next_distance.tolist() == [5.0]
     assert fedsim.link(np.zeros((1, 1)), np.ones((2, 1)), metric="euclidean", k=2).next_distance.tolist() == [np.inf]
-
-
-@pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A card that is worth a look even for few pairs."""
-    emulate_card(monkeypatch)
-    monkeypatch.setattr(soft_linkage, "MIN_PAIRS_FOR_GPU", 1)
-    monkeypatch.setattr(soft_linkage, "GPU_START_SECONDS", 0.0)
-    return monkeypatch
-
-
-def test_a_card_slower_than_the_cpu_is_not_used_and_the_plan_says_so(card: pytest.MonkeyPatch) -> None:
-    backend, _, reason = some_links().plan.partition(": ")
-    assert backend == "tree"
-    assert "on the GPU" in reason
-
-
-def test_a_card_faster_than_the_cpu_finds_the_same_links(card: pytest.MonkeyPatch) -> None:
-    card.setattr(soft_linkage, "_estimate_on_cpu", lambda *given: 1e9)
-    links = some_links()
-    assert links.plan.startswith("gpu: ")
-    np.testing.assert_array_equal(links.partner, fedsim.link(*tables(), metric="euclidean", k=4, device="cpu").partner)
-
-
-def test_great_circles_on_a_card_equal_those_of_the_tree_bit_by_bit(card: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(5)
-    homes, shops = (rng.integers(-9, 9, (n, 2)) / 10 for n in (60, 300))  # a grid: ties and duplicates
-    found, expected = (fedsim.link(homes, shops, metric="great-circle", k=9, device=name) for name in ("cuda", "cpu"))
-    np.testing.assert_array_equal(found.partner, expected.partner)
-    np.testing.assert_array_equal(found.distance, expected.distance)
-
-
-def test_a_search_that_ends_before_a_card_has_started_runs_on_the_cpu(card: pytest.MonkeyPatch) -> None:
-    card.setattr(soft_linkage, "GPU_START_SECONDS", 1e9)
-    assert "starting the GPU" in some_links().plan
-
-
-def test_a_card_that_cannot_run_the_search_is_left_out(card: pytest.MonkeyPatch) -> None:
-    def fail(*given: object) -> None:
-        raise DeviceError("no compiler", code="no-nvrtc")
-
-    card.setattr("fedsim.linkage.search.gpu.Kernel.launch", fail)
-    assert some_links().plan.startswith("tree: ")
-    with pytest.raises(DeviceError) as caught:
-        fedsim.link(*tables(), metric="euclidean", k=4, device="cuda")
-    assert caught.value.code == "no-nvrtc"
-
-
-@pytest.mark.parametrize(("records", "metric"), [(["ab" * 2000, "b"], "levenshtein"), (np.ones((2, 99)), "euclidean")])
-def test_records_that_do_not_fit_the_kernels_are_refused_on_a_card(
-    card: pytest.MonkeyPatch, records: object, metric: str
-) -> None:
-    with pytest.raises(DeviceError) as caught:
-        fedsim.link(records, records, metric=metric, k=1, device="cuda")
-    assert caught.value.code == "no-gpu-search"
-
-
-def test_a_small_search_asks_no_card(card: pytest.MonkeyPatch) -> None:
-    card.setattr(soft_linkage, "MIN_PAIRS_FOR_GPU", 10**9)
-    assert "estimated" not in some_links().plan

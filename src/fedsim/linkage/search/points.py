@@ -1,6 +1,6 @@
-"""Exact K nearest points: a k-d tree for few dimensions, a matrix product with re-ranking for many.
+"""Exact K nearest points by a k-d tree.
 
-Letters: T queries of a tile, U distinct points, C candidates of a block, d dimensions.
+Letters: T queries of a tile, U distinct points, d dimensions.
 """
 
 from collections.abc import Callable
@@ -11,22 +11,19 @@ import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
 
-from fedsim.linkage.search.nearest_lists import insert_sorted
-from fedsim.linkage.search.runner import Search, distinct_records, row_tiles, split_rows
+from fedsim.linkage.search.runner import distinct_records, split_rows
 from fedsim.privacy.geodesy import EARTH_RADIUS
-from fedsim.types import Floats, Floats32, Integers
+from fedsim.types import Floats, Integers
 
-# The k-d tree. SciPy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
+# SciPy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
 # Here equal points become one node, one neighbour more than needed is fetched, distances are recomputed with the
 # metric's formula and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the complete
 # ball up to the K-th distance is fetched. The result is therefore exact for grids and duplicates, too.
 
-QUERIES_PER_TREE_TILE = 2048
-QUERIES_PER_OTHER_TILE = 16_384
+QUERIES_PER_TILE = 2048
 TIE_TOLERANCE = 1e-9  # relative; far above the rounding of either distance, far below any real gap
 
 ExactDistance = Callable[[Floats, Floats, Integers], Floats]
-OtherSearch = Callable[[Floats, Floats], Search]  # by Euclidean distance, from places of queries and of nodes
 
 
 @njit(nogil=True, cache=True)
@@ -59,10 +56,7 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
 
 
 class TreeSearch:
-    """Search by k-d tree in ``place(points)``, where distances grow with the metric's distances up to ``rounding``.
-
-    ``nearest`` starts a search that is faster than the tree; the tree is then needed only for ties at the boundary.
-    """
+    """Search by k-d tree in ``place(points)``, where distances grow with the metric's distances up to ``rounding``."""
 
     def __init__(
         self,
@@ -72,7 +66,6 @@ class TreeSearch:
         *,
         place: Callable[[Floats], Floats],
         rounding: float,
-        nearest: OtherSearch | None = None,
     ) -> None:
         self.exact, self.place, self.rounding = exact, place, rounding
         first, node_of = distinct_records(candidates)
@@ -80,28 +73,22 @@ class TreeSearch:
         # The rows at node u are rows[begins[u] : begins[u + 1]], ascending.
         self.rows = np.argsort(node_of, kind="stable")
         self.begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
-        self.queries, self.places, nodes = queries, place(queries), place(self.points)
-        self.tree, self.start_nearest = cKDTree(nodes), nearest
-        self.nearest = nearest and nearest(self.places, nodes)
+        self.queries, self.places = queries, place(queries)
+        self.tree = cKDTree(place(self.points))
 
     def with_queries(self, queries: Floats) -> Self:
         """Return the same tree for other queries."""
         other = copy(self)
         other.queries, other.places = queries, self.place(queries)
-        other.nearest = self.start_nearest and self.start_nearest(other.places, self.place(self.points))
         return other
 
     def tiles(self) -> list[Integers]:
         """Group neighbouring queries: a tile then visits the same branches of the tree, which is twice as fast."""
-        size = QUERIES_PER_OTHER_TILE if self.nearest else QUERIES_PER_TREE_TILE
-        return split_rows(np.lexsort(self.places.T[:2]), size)
+        return split_rows(np.lexsort(self.places.T[:2]), QUERIES_PER_TILE)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         wanted = min(k + 1, self.tree.n)
-        if self.nearest:
-            found, reach = self.nearest.best(tile, wanted)
-        else:
-            reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
+        reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
         exact = self.exact(self.queries[tile], self.points, found)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         farthest = _rank(exact, found, self.begins, self.rows, partner, distance)
@@ -187,74 +174,3 @@ def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers
         filled += len(here)
     tied.sort()
     return tied
-
-
-# Many dimensions: a float32 matrix product selects, float64 decides. Coordinates are centred and scaled to one before
-# they become float32 (raw GPS in float32 is wrong in the sixth digit). ``|x|^2 + |y|^2 - 2xy`` then deviates from the
-# true square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that this error could hide is recomputed
-# from the original float64 coordinates.
-
-QUERIES_PER_FLAT_TILE = 128
-CANDIDATES_PER_BLOCK = 4096
-
-Float32 = Floats32
-
-
-class FlatSearch:
-    """Search all candidates by blocks of a matrix product."""
-
-    def __init__(self, queries: Floats, candidates: Floats) -> None:
-        self.queries, self.candidates = queries, np.ascontiguousarray(candidates)
-        centre = candidates.mean(axis=0)
-        reach = max(np.abs(candidates - centre).max(), np.abs(queries - centre).max(), np.finfo(np.float64).tiny)
-        self.scale = float(2.0 ** np.ceil(np.log2(reach)))
-        self.near_queries = ((queries - centre) / self.scale).astype(np.float32)
-        self.near_candidates = ((candidates - centre) / self.scale).astype(np.float32)
-        self.query_squares = np.square(self.near_queries).sum(axis=1)
-        self.candidate_squares = np.square(self.near_candidates).sum(axis=1)
-        # (d + 8) roundings of 2**-24 each, doubled for safety, plus what float32 cannot represent at all
-        self.error = (queries.shape[1] + 8) * 2.0**-23
-        self.floor = 1e-30
-
-    def tiles(self) -> list[Integers]:
-        return row_tiles(len(self.queries), QUERIES_PER_FLAT_TILE)
-
-    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
-        partner, distance = np.zeros((len(tile), k), np.int64), np.full((len(tile), k), np.inf)
-        queries, squares = self.near_queries[tile], self.query_squares[tile]
-        for first in range(0, len(self.candidates), CANDIDATES_PER_BLOCK):
-            block = slice(first, first + CANDIDATES_PER_BLOCK)
-            rough = queries @ self.near_candidates[block].T  # (T, C)
-            rough *= -2
-            rough += self.candidate_squares[block]
-            farthest = np.sqrt(self.candidate_squares[block].max(initial=0))
-            margin = (self.error * np.square(np.sqrt(squares) + farthest) + self.floor - squares).astype(np.float64)
-            _rerank_block(rough, margin, self.scale, self.queries[tile], self.candidates, first, partner, distance)
-        return partner, distance
-
-
-@njit(nogil=True, cache=True)
-def _rerank_block(  # noqa: PLR0913, PLR0917 - numba passes arrays cheaply, tuples of them not
-    rough: Float32,
-    margin: Floats,
-    scale: float,
-    queries: Floats,
-    candidates: Floats,
-    first: int,
-    partner: Integers,
-    distance: Floats,
-) -> None:
-    """Recompute every candidate whose approximate square may be below the K-th, and insert it if it is near enough."""
-    k = partner.shape[1]
-    for query in range(rough.shape[0]):
-        worst = distance[query, k - 1] / scale
-        limit = np.float32(worst * worst * (1 + 1e-6) + margin[query])
-        for place in range(rough.shape[1]):
-            if rough[query, place] <= limit:
-                total = 0.0
-                for axis in range(queries.shape[1]):
-                    step = queries[query, axis] - candidates[first + place, axis]
-                    total += step * step
-                if insert_sorted(partner[query], distance[query], first + place, np.sqrt(total)):
-                    worst = distance[query, k - 1] / scale
-                    limit = np.float32(worst * worst * (1 + 1e-6) + margin[query])

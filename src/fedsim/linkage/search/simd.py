@@ -186,16 +186,6 @@ def new_buffers(layout: KeyLayout, denominator: Integers, used_lanes: int, bits:
     return Buffers(keys, counters, np.zeros((lanes, layout.n_bins), np.int32), denominator, limit)
 
 
-@njit(nogil=True, cache=True)
-def clear_buffers(buffers: Buffers) -> None:
-    """Empty the buffers of lanes that all hold a query."""
-    _, counters, histogram, _, limit = buffers
-    histogram[:] = 0
-    counters[:] = 0
-    counters[:, CUT] = histogram.shape[1] - 1
-    limit[:] = np.iinfo(limit.dtype).max
-
-
 # The functions below take arrays one by one: numba counts references whenever a tuple of arrays is passed, which costs
 # more than the work itself.
 

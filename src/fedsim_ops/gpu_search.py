@@ -1,10 +1,10 @@
-"""Exact searches on CUDA devices; the only linkage module that imports torch.
+"""Exact searches on CUDA devices.
 
-The kernels in ``gpu.cu`` compute distances without ever storing them: every query has a list with room for a few times
-K entries and a limit, the K-th best entry so far. A range of candidates is compared, entries that beat the limit are
-appended, and the list is cut to K, which lowers the limit. Candidates are visited in random order, so a range that is a
-multiple of those seen before appends about that multiple of K entries, whatever the order of the table. If a list still
-overflows, its new entries are dropped and the range is compared in smaller parts.
+The kernels in ``gpu_search.cu`` compute distances without ever storing them: every query has a list with room for a few
+times K entries and a limit, the K-th best entry so far. A range of candidates is compared, entries that beat the limit
+are appended, and the list is cut to K, which lowers the limit. Candidates are visited in random order, so a range that
+is a multiple of those seen before appends about that multiple of K entries, whatever the order of the table. If a list
+still overflows, its new entries are dropped and the range is compared in smaller parts.
 
 Letters: T queries of a tile, n candidates of a part.
 """
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedsim import nvrtc
 from fedsim.errors import DeviceError
 from fedsim.linkage.search.text_array import number_characters, to_text_array
 from fedsim.types import Floats, Integers, Words
+from fedsim_ops import nvrtc
 
 GROWTH = 2.5  # of the candidates seen, by one range: more ranges cost launches, fewer cost longer lists to sort
 PAIRS_PER_TILE = 10**12  # about a second on a fast device, after which progress is reported
@@ -68,7 +68,7 @@ def _module(device: torch.device, settings: tuple[tuple[str, int], ...]) -> nvrt
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of ``gpu.cu``, compiled with some settings, and how it is launched."""
+    """A kernel of ``gpu_search.cu``, compiled with some settings, and how it is launched."""
 
     name: str
     settings: tuple[tuple[str, int], ...]

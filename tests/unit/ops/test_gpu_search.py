@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim import nvrtc
 from fedsim.errors import DeviceError
-from fedsim.linkage.search import gpu
+from fedsim_ops import gpu_search as gpu
 from gpu_emulator import edit_distances, emulate_card, euclidean, filter_distances
 
 CARDS = gpu.devices()
@@ -140,19 +139,6 @@ def test_popcounts_replace_the_tensor_cores_of_hopper(monkeypatch, dice):
     expect(found, filter_distances(queries, candidates, dice=dice), 20)
 
 
-def test_source_that_does_not_compile_is_reported():
-    class Compiler:
-        def __getitem__(self, name):
-            return lambda program, *rest: 0
-
-        def __getattr__(self, name):
-            return lambda *given: int(name == "nvrtcCompileProgram")
-
-    with pytest.raises(DeviceError) as caught:
-        nvrtc.compile_source(Compiler(), "", [])
-    assert caught.value.code == "gpu-kernel"
-
-
 def test_a_card_that_runs_out_of_memory_is_reported(devices, monkeypatch):
     def fail(*given):
         raise torch.OutOfMemoryError
@@ -183,7 +169,7 @@ sys.meta_path.insert(0, Refuse())
 import numpy as np
 import pytest
 from fedsim.linkage import link
-from fedsim.linkage.search import gpu
+from fedsim_ops import gpu_search as gpu
 from gpu_emulator import emulate_card
 
 if not gpu.devices():
