@@ -23,6 +23,7 @@ from scipy.spatial import cKDTree
 
 from fedsim.linkage import topk
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
+from fedsim_audit.rank_filters import schema_ranks
 from fedsim_lab.paper_filters import paper_numeric_filter
 from linkage_data import beijing, catalogue, city, real, steam_titles, variants
 
@@ -122,7 +123,7 @@ def house_ranks() -> dict[str, Any]:
     schema = Schema(fields=fields)
     start = time.process_time()
     ranks = [
-        schema.ranks({"lat": places[:, 0], "lon": places[:, 1]}, KEY, table)
+        schema_ranks(schema, {"lat": places[:, 0], "lon": places[:, 1]}, KEY, table)
         for places, table in ((homes, "primary"), (listings, "secondary"))
     ]
     topk(*ranks, metric="rank-hamming", k=100)

@@ -19,7 +19,6 @@ from fedsim.data.splits import random_split
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.linkage import fit_scale, topk
 from fedsim.linkage.encoding import NumericFilter
-from fedsim.linkage.metrics import RankHamming
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.splitnn.layers import Features
@@ -27,6 +26,7 @@ from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
 from fedsim_audit.attacks import Codebook, PrimaryView
+from fedsim_audit.rank_filters import RankHamming
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.dataset_registry import load_dataset
 from fedsim_lab.paper_filters import paper_numeric_filter

@@ -195,17 +195,20 @@ for _name, _summary in (
     PRESETS.register(_name, f"fedsim.splitnn.secondary_model:{_name.upper()}", summary=_summary)
 
 METRICS = Registry("metric")
-_COUNTS_BITS = {"unit": "bits", "counts_bits": True}
 for _name, _in_jobs, _details, _summary in (
     ("euclidean", False, {}, "Straight-line distance of numbers."),
     ("great-circle", False, {"unit": "m"}, "Distance in metres on the globe."),
     ("days", False, {"unit": "days"}, "Days between two dates."),
     ("levenshtein", False, {"unit": "edits"}, "Number of edits between two texts."),
     ("levenshtein-normalised", False, {}, "Number of edits divided by the length of the longer text."),
-    ("hamming", True, {**_COUNTS_BITS, "tau": True}, "Number of bits in which two filters differ."),
+    (
+        "hamming",
+        True,
+        {"unit": "bits", "counts_bits": True, "tau": True},
+        "Number of bits in which two filters differ.",
+    ),
     ("dice", True, {"tau": True, "relative": True}, "Share of ones that two filters do not have in common."),
     ("position", True, {"positions": True}, "Straight-line distance of encoded positions."),
-    ("rank-hamming", False, _COUNTS_BITS, "Hamming distance of numeric filters, from their ranks; for previews."),
 ):
     _constant = _name.upper().replace("-", "_")
     METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs, **_details)

@@ -7,7 +7,7 @@ Importing this package registers the command ``fedsim audit``, the calculations 
 from typing import TYPE_CHECKING
 
 from fedsim._lazy import lazy_exports
-from fedsim.registry import COMMANDS, SERVICES
+from fedsim.registry import COMMANDS, METRICS, SERVICES
 
 if TYPE_CHECKING:
     from fedsim_audit.audit_report import AuditReport, AuditSettings
@@ -20,4 +20,12 @@ __getattr__ = lazy_exports(__name__, {"audit_report": ["AuditReport", "AuditSett
 COMMANDS.register("audit", "fedsim_audit.cli.audit_commands:audit")
 for _name in ("tau", "sigma", "epsilon", "table"):
     COMMANDS.register(f"privacy {_name}", f"fedsim_audit.cli.audit_commands:{_name}")
+METRICS.register(
+    "rank-hamming",
+    "fedsim_audit.rank_filters:RANK_HAMMING",
+    summary="Hamming distance of numeric filters, from their ranks; for previews.",
+    in_jobs=False,
+    unit="bits",
+    counts_bits=True,
+)
 SERVICES.register("embedding-leaks", "fedsim_audit.split_attacks:describe_embeddings")

@@ -36,6 +36,7 @@ from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
 from fedsim_audit import attacks
 from fedsim_audit.attacks import AttackFinding, PrimaryView, attack_finding, filter_attacks, location_attacks
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
+from fedsim_audit.rank_filters import RankHamming, schema_ranks
 
 TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
 MAPPED_POSITIONS = (encoding.PlacePosition, encoding.NumberPosition)
@@ -221,7 +222,7 @@ class SchemaPlaceEncoder:
 
     @property
     def metric(self) -> metrics.Metric:
-        return metrics.RankHamming()
+        return RankHamming()
 
     def encode(self, places: Floats) -> Records:
         codes = {field.column: field.encoding for field in self.schema.fields}
@@ -230,7 +231,7 @@ class SchemaPlaceEncoder:
             for axis, name in enumerate(self.columns)
             if isinstance(code := codes[name], NumericFilter)
         }
-        return np.ascontiguousarray(self.schema.ranks(inside, self.key).astype(np.int32))
+        return np.ascontiguousarray(schema_ranks(self.schema, inside, self.key).astype(np.int32))
 
 
 FILTER_SECRET = "the exact filter of a partner record, and hence its identifiers"  # noqa: S105

@@ -20,6 +20,7 @@ from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, Str
 from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.splitnn.layers import Features
 from fedsim.types import Integers, LinkageResult, Split
+from fedsim_audit.rank_filters import schema_ranks
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 from fedsim_lab.job_training import ONE_TO_ONE
@@ -53,7 +54,7 @@ def comparable_identifiers(
     filters = secondary.link.filters
     if isinstance(filters, NumberFilterSettings):
         schema = Schema([SchemaField(name, _number_filter(ours, theirs, name, filters)) for name in ours.columns])
-        return schema.ranks(ours, FIXED_KEY), schema.ranks(theirs, FIXED_KEY), "rank-hamming"
+        return schema_ranks(schema, ours, FIXED_KEY), schema_ranks(schema, theirs, FIXED_KEY), "rank-hamming"
     if isinstance(filters, TextFilterSettings):
         schema = Schema([SchemaField(name, _text_filter(ours[name], theirs[name], filters)) for name in ours.columns])
         rng = np.random.default_rng(0)  # draws nothing: no bit is flipped

@@ -25,7 +25,7 @@ from fedsim.linkage.encoding.quality import LinkageQuality
 from fedsim.linkage.engines import load_engine
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.link_files import encoded_table_digest, load_encoded, save_encoded
-from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
+from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.pipeline.party_table import encode_table, fit_encoding
@@ -82,7 +82,7 @@ def parse_field(spec: str) -> WeightedField:
         message = f"--field {spec!r} is not COLUMN:METRIC:WEIGHT, such as name:levenshtein:2.0"
         raise SettingError(message, code="invalid-field")
     metric = get_metric(name)
-    if isinstance(metric, RankHamming) or _compares_filters(metric):
+    if _compares_filters(metric):
         hint = "use euclidean, great-circle, days or a text metric"
         raise SettingError(f"--field {spec!r}: {name} does not compare columns; {hint}", code="invalid-field")
     return WeightedField(column, metric, weight)

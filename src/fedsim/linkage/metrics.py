@@ -145,7 +145,7 @@ class FormulaBlocks:
         return self.formula(self.left[tile], self.right)
 
 
-# Encoded identifiers: bit filters, and FEDERAL numeric filters as ranks
+# Encoded identifiers: bit filters and positions
 
 
 @dataclass(frozen=True)
@@ -221,37 +221,6 @@ def _hamming_distances(left: Words, right: Words) -> Floats:
     for word in range(left.shape[1]):
         total += np.bitwise_count(left[:, word, None] ^ right[None, :, word])
     return total.astype(np.float64)
-
-
-@dataclass(frozen=True)
-class RankHamming:
-    """Hamming distance of FEDERAL numeric filters given as ranks: columns low and high for each field in turn."""
-
-    name: str = "rank-hamming"
-    whole: bool = True
-
-    def prepare(self, records: Any, table: str) -> bit_filters.RankRuns:
-        runs = identifiers.numbers(records, table)
-        valid = (
-            runs.shape[1] % 2 == 0
-            and (runs == np.floor(runs)).all()
-            and (runs[:, 0::2] <= runs[:, 1::2]).all()
-            and (runs >= 0).all()
-        )
-        if not valid or runs.max() > 2**30 / runs.shape[1]:
-            message = f"the {table} table does not contain ranks; give two pivot ranks per field, 0 <= low <= high"
-            raise InputError(message, code="not-ranks", table=table)
-        return np.ascontiguousarray(runs.astype(np.int32))
-
-    def blocks(self, left: bit_filters.RankRuns, right: bit_filters.RankRuns) -> DistanceBlocks:
-        return FormulaBlocks(bit_filters.rank_distances, left, right)
-
-    def disjoint(self, left: bit_filters.RankRuns, right: bit_filters.RankRuns) -> Flags:
-        low, high = np.maximum(left[:, 0::2], right[:, 0::2]), np.minimum(left[:, 1::2], right[:, 1::2])
-        return np.asarray((high <= low).any(axis=1))
-
-    def backends(self, queries: bit_filters.RankRuns, candidates: bit_filters.RankRuns, k: int) -> Sequence[Backend]:
-        return [blocks_backend(self, queries, candidates)]
 
 
 @dataclass(frozen=True)
@@ -398,7 +367,7 @@ class Levenshtein:
 # The instances that fedsim.registry refers to.
 EUCLIDEAN, GREAT_CIRCLE, DAYS = Euclidean(), GreatCircle(), Days()
 LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True)
-HAMMING, DICE, RANK_HAMMING, POSITION = Hamming(), Dice(), RankHamming(), Position()
+HAMMING, DICE, POSITION = Hamming(), Dice(), Position()
 
 
 def get_metric(metric: str | Metric) -> Metric:

@@ -25,7 +25,6 @@ from fedsim.linkage.link_files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import PairwiseMetric, SteppedMetric, get_metric
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
-from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Links, Scale
@@ -400,7 +399,7 @@ def _noisy_similarity(
         # on another machine does not draw a second sample; the difference is lost in float32.
         rule = [f"{number:.9g}" for number in (sigma, scale.mean, scale.deviation)]
         text = json.dumps([*purpose, *rule])
-        noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=text)
+        noise = keyed_prng.pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=text)
     found = np.empty(distance.shape, np.float32)
     for here in _tiles(len(distance)):
         drawn = None if noise is None else noise[here]

@@ -1,3 +1,3 @@
 """Bounds on what a recipient of noisy values can learn, and mechanisms that limit it."""
 
-__all__ = ["bounds", "differential_privacy", "geodesy", "keyed_prng", "mechanisms", "pair_noise"]
+__all__ = ["bounds", "geodesy", "keyed_prng", "mechanisms"]

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincinv
+from scipy.special import gammaincinv, log_ndtr, ndtr
 
 from fedsim.errors import SettingError
-from fedsim.privacy.differential_privacy import gaussian_epsilon
 from fedsim.privacy.geodesy import to_degrees, validate_places
 from fedsim.types import AnyArray, Floats, Integers
 from fedsim.validation import validate_integer, validate_positive
@@ -16,6 +15,35 @@ CLIP_DEVIATIONS = 3.0  # numbers further than this from the column's mean are cl
 NO_PARTNER = -1
 DELTA = 1e-5
 SUPPRESSED_SHARE = 0.1  # of the rare partners are suppressed in one round
+
+
+def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
+    """Return the exact delta for which noise at this scale is (epsilon, delta)-private."""
+    validate_positive(sigma=sigma, sensitivity=sensitivity)
+    half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
+    return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
+
+
+def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float:
+    """Return the smallest epsilon for which noise at this scale is (epsilon, delta)-private.
+
+    >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
+    1.0
+    """
+    from scipy.optimize import brentq  # noqa: PLC0415 - it loads a third of SciPy, and few need it
+
+    validate_positive(sigma=sigma, sensitivity=sensitivity)
+    if not 0 < delta < 1:
+        raise SettingError(f"delta={delta}; choose a probability between 0 and 1", code="bad-delta")
+
+    def excess(epsilon: float) -> float:
+        return gaussian_delta(epsilon=epsilon, sigma=sigma, sensitivity=sensitivity) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    ratio = sensitivity / sigma
+    highest = ratio**2 / 2 + ratio * math.sqrt(2 * math.log(1 / delta))  # enough by the classic tail bound
+    return float(brentq(excess, 0.0, highest, xtol=1e-12))
 
 
 @dataclass(frozen=True)

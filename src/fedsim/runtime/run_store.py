@@ -18,7 +18,7 @@ from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.encoding import FittedEncoding
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.pipeline.party_table import NoiseSecrets, PartyData
-from fedsim.privacy import keyed_prng, mechanisms, pair_noise
+from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.registry import PRESETS
 from fedsim.runs.run_folder import ENCODED_FOLDER
 from fedsim.runtime.party_context import PartyContext
@@ -206,7 +206,7 @@ def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *,
     blocks[..., 0] = np.arange(n_rows, dtype=np.uint64)[:, None]
     blocks[..., 1] = np.arange(n_columns, dtype=np.uint64)
     words = keyed_prng.random_words(key, blocks)
-    numbers = mechanism.add_noise(features.numbers, pair_noise.normal_from_words(words[:, :n_numbers]))
+    numbers = mechanism.add_noise(features.numbers, keyed_prng.normal_from_words(words[:, :n_numbers]))
     coins = keyed_prng.uniform_from_words(words[:, n_numbers:]).reshape(n_rows, n_codes, 2)
     codes = mechanism.randomise_categories(features.codes, features.cardinalities, coins)
     return replace(features, numbers=numbers.astype(np.float32), codes=codes, spread=features.many_valued)

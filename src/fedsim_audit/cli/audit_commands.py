@@ -93,7 +93,7 @@ def epsilon(
     as_json: JsonOnly = False,
 ) -> None:
     """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1, delta 1e-5); not a guarantee."""
-    from fedsim.privacy.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
+    from fedsim_audit.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
 
     sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
     _print_value("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=PAPER_DELTA), ".4g", as_json)

@@ -25,7 +25,7 @@ from fedsim.config import read_job, read_party_file
 from fedsim.config.stored_audit import Adversary, audit_path, read_stored_audit
 from fedsim.errors import FileError, SettingError
 from fedsim.privacy.bounds import bayes_success, lowest_bound, sigma_for_bound
-from fedsim.privacy.differential_privacy import PAPER_DELTA, gaussian_epsilon, link_sensitivity
+from fedsim.privacy.mechanisms import gaussian_epsilon
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.page import write_page
 from fedsim.runs.run_folder import make_private_folder
@@ -33,6 +33,7 @@ from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
 from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim_audit.audit_run import audit_job, prepare_audit, read_audit_tables
+from fedsim_audit.differential_privacy import PAPER_DELTA, link_sensitivity
 
 VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")

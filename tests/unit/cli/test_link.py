@@ -259,7 +259,7 @@ def test_a_bad_setting_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
         (["--on", "lat,lat"], "column-named-twice"),
         (["--on-secondary", "lat,lat"], "column-named-twice"),
         (["--on", "", "--field", "name"], "invalid-field"),
-        (["--on", "", "--field", "lat:rank-hamming"], "invalid-field"),
+        (["--on", "", "--field", "lat:hamming"], "invalid-field"),
         (["--on", "", "--field", "lat:euclidean", "--metric", "euclidean"], "metric-with-field"),
     ],
 )

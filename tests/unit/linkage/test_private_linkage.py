@@ -25,7 +25,7 @@ from fedsim.linkage.private_linkage import (
     save_private_links,
 )
 from fedsim.privacy.bounds import sigma_for_bound, success_bound
-from fedsim.privacy.pair_noise import pair_noise
+from fedsim.privacy.keyed_prng import pair_noise
 from fedsim.types import EncodedTable, Links
 
 SECRET = bytes(range(32))

@@ -351,10 +351,6 @@ class DateFilter:
             raise SettingError(f"low={self.low} must be before high={self.high}", code="bad-range", name="high")
         self._numeric()
 
-    def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:
-        """Return, for every date, the run of sorted pivots that are ones; see :meth:`NumericFilter.ranks`."""
-        return self._numeric().ranks(self._days(column), subkey)
-
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
         """Return one packed filter per date."""
         return self._numeric().encode(self._days(column), subkey)

@@ -24,7 +24,7 @@ from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import atomic_write, check_private
 from fedsim.storage.key_source import SecretSource, read_secret
-from fedsim.types import Bits, EncodedTable, Integers
+from fedsim.types import Bits, EncodedTable
 
 # Increment it whenever the same schema and key would produce different bits, so that the fingerprints differ.
 SCHEMA_VERSION = 1
@@ -165,13 +165,6 @@ class FittedEncoding(Protocol):
     def fit(self, column: IdentifierColumn) -> dict[str, Any]:
         """Return what is needed to encode later records, in JSON types."""
         ...
-
-
-@runtime_checkable
-class RankedEncoding(Protocol):
-    """An encoding whose filters are runs of ones, described by two integers."""
-
-    def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers: ...
 
 
 class Combination(Protocol):
@@ -440,7 +433,15 @@ class Schema:
 
     def fingerprint(self, key: Key) -> str:
         """Return 64 hexadecimal digits that identify the schema and key without revealing them."""
-        return self._subkey(key, "fingerprint").hex()
+        return self.subkey(key, "fingerprint").hex()
+
+    def subkey(self, key: Key, purpose: str) -> bytes:
+        """Return the key for one purpose of this schema, such as ``field 0``."""
+        if not isinstance(key, Key):
+            message = f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)"
+            raise SettingError(message, code="bad-key")
+        # Every subkey depends on the complete schema: filters of two projects cannot be joined, even with the same key.
+        return key.derive(f"{purpose} of {self._description()}")
 
     def fit(self, records: Any, table: str = "primary") -> dict[str, Any]:
         """Return what encodings learn from a party's own table, in JSON types.
@@ -489,15 +490,15 @@ class Schema:
         columns, filters, fitted = read_columns(records, self.columns, table), [], self._fitted_fields(fit)
         for index, field in enumerate(self.fields):
             options = {"fit": fitted[str(index)]} if str(index) in fitted else {}
-            filters.append(self._encode_field(field, columns, self._subkey(key, f"field {index}"), options))
+            filters.append(self._encode_field(field, columns, self.subkey(key, f"field {index}"), options))
         if self.allows_gaps and filters:
             lacking = ~np.any([part.any(axis=1) for part in filters], axis=0)
             columns[self.fields[0].column].refuse(
                 lacking, "has no identifier at all; drop the record", "no-identifiers"
             )
-        bits = self.combine.combine(filters, self._subkey(key, "combine"))
+        bits = self.combine.combine(filters, self.subkey(key, "combine"))
         for index, step in enumerate(self.hardening):
-            bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
+            bits = step.apply(bits, self.subkey(key, f"hardening {index}"), rng)
         return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
 
     def _encode_field(
@@ -520,20 +521,6 @@ class Schema:
         complete = np.zeros((len(present), bits.shape[1]), dtype=np.uint8)
         complete[rows] = bits
         return complete
-
-    def ranks(self, records: Any, key: Key, table: str = "primary") -> Integers:
-        """Return the first and last rank of each field, shape (records, 2 x fields), for a preview at one party.
-
-        With the metric ``rank-hamming``, they yield the Hamming distances of the concatenated filters before hardening.
-        Ranks reveal the order of the values: they are not an encoding and must never leave the party.
-        """
-        columns, ranks = read_columns(records, [field.column for field in self.fields], table), []
-        for index, field in enumerate(self.fields):
-            if not isinstance(field.encoding, RankedEncoding):
-                message = f"field {field.column!r} is {field.encoding.KIND}; only numbers and dates have ranks"
-                raise SettingError(message, code="no-ranks")
-            ranks.append(field.encoding.ranks(columns[field.column], self._subkey(key, f"field {index}")))
-        return np.hstack(ranks)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema with every setting, in types that JSON and TOML support."""
@@ -577,13 +564,6 @@ class Schema:
         for step in self.hardening:
             n_bits = step.size(n_bits)
             yield n_bits
-
-    def _subkey(self, key: Key, purpose: str) -> bytes:
-        if not isinstance(key, Key):
-            message = f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)"
-            raise SettingError(message, code="bad-key")
-        # Every subkey depends on the complete schema: filters of two projects cannot be joined, even with the same key.
-        return key.derive(f"{purpose} of {self._description()}")
 
     def _description(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Exact K nearest filters: a popcount kernel, and distances from ranks.
+"""Exact K nearest filters: a popcount kernel.
 
 Letters: L lanes, W words per filter, n candidates.
 """
@@ -12,9 +12,8 @@ from numba.extending import intrinsic
 
 from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import row_tiles
-from fedsim.types import Floats, Integers, Integers32, Words
+from fedsim.types import Integers, Words
 
-RankRuns = Integers32  # columns low, high of every field in turn
 WORD_LANE_BITS = 64
 
 # The popcount kernel. A lane holds one 64-bit word of a query; the word of a candidate is broadcast to all lanes, and
@@ -104,23 +103,3 @@ class BitKernel:
         words = np.zeros((self.queries.shape[1], lanes), np.uint64)
         words[:, : len(tile)] = self.queries[tile].T
         _scan_bits(BitGroup(words, np.zeros(lanes, np.int64)), self.candidates, self.size_of, buffers, layout)
-
-
-@njit(nogil=True, cache=True)
-def rank_distances(left: RankRuns, right: RankRuns) -> Floats:
-    """Return the Hamming distances of FEDERAL numeric filters from their ranks.
-
-    With sorted pivots, the FEDERAL filter of a number is one run of ones, ``[low, high)``. The Hamming distance between
-    two filters is therefore ``|A| + |B| - 2 * overlap``, and two integers per field replace a filter of any size. This
-    is for simulations and previews, where one process holds the pivots.
-    """
-    distances = np.zeros((len(left), len(right)))
-    columns = right.T.copy()  # contiguous, so that the inner loop runs in vector registers
-    for query in range(len(left)):
-        for side in range(0, left.shape[1], 2):
-            low, high = left[query, side], left[query, side + 1]
-            lows, highs = columns[side], columns[side + 1]
-            for row in range(len(right)):
-                overlap = max(np.int32(min(high, highs[row]) - max(low, lows[row])), np.int32(0))
-                distances[query, row] += np.int32(high - low + highs[row] - lows[row] - 2 * overlap)
-    return distances

@@ -22,8 +22,7 @@ from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyE
 from fedsim.linkage import private_linkage
 from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, count_links, link_encoded_tables
 from fedsim.linkage.search.runner import distinct_records
-from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
-from fedsim.privacy.pair_noise import hash_rows
+from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey, hash_rows
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links

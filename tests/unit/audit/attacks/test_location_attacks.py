@@ -11,7 +11,6 @@ from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter
-from fedsim.linkage.metrics import RankHamming
 from fedsim.privacy.geodesy import mean_place, to_metres
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_audit.attacks.location_attacks import (
@@ -24,6 +23,7 @@ from fedsim_audit.attacks.location_attacks import (
     multilateration_attack,
 )
 from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
+from fedsim_audit.rank_filters import RankHamming
 
 TOWN = city(np.random.default_rng(3), flats=1_200, rentals=300)
 FLATS = TOWN.flats.select("lat", "lon").to_numpy()

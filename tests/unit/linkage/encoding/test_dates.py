@@ -9,7 +9,6 @@ import pytest
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import DateFilter, IdentifierColumn, NumericFilter
-from reference_distances import hamming_of_ranks
 
 SUBKEY = bytes(32)
 LIVES = DateFilter(date(1900, 1, 1), date(2030, 12, 31), threshold=365)
@@ -19,14 +18,13 @@ def test_a_date_filter_is_the_numeric_filter_of_its_days():
     days = NumericFilter(-25567, 22279, 365)
     dates, numbers = IdentifierColumn([date(1970, 1, 1), date(1970, 1, 31)]), IdentifierColumn([0, 30])
     assert (LIVES.encode(dates, SUBKEY) == days.encode(numbers, SUBKEY)).all()
-    assert (LIVES.ranks(dates, SUBKEY) == days.ranks(numbers, SUBKEY)).all()
 
 
 def test_distance_grows_with_the_days_between():
     born = date(1984, 2, 29)
     later = [born + timedelta(days=days) for days in (0, 30, 200, 500)]
-    ranks = LIVES.ranks(IdentifierColumn(later), SUBKEY)
-    distances = hamming_of_ranks(ranks[0], ranks)
+    filters = np.unpackbits(LIVES.encode(IdentifierColumn(later), SUBKEY), axis=1)
+    distances = (filters != filters[0]).sum(axis=1)
     assert distances[0] == 0
     assert (np.diff(distances) > 0).all()
 

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage import link
 from fedsim.linkage.encoding import (
     Balance,
     BitFlip,
@@ -26,7 +25,6 @@ from fedsim.linkage.encoding import (
     Union,
     XorFold,
 )
-from reference_distances import hamming_of_ranks
 
 KEY = Key(bytes(range(32)))
 PEOPLE = {"name": ["Ada Lovelace", "Alan Turing"], "born": ["1815-12-10", "1912-06-23"], "height": [1.6, 1.78]}
@@ -145,33 +143,6 @@ def test_numpy_scalars_are_settings_like_any_other():
 
 def test_an_empty_table_encodes_to_an_empty_table():
     assert Schema([NAME, BORN]).encode({"name": [], "born": []}, KEY).bits.shape == (0, 256)
-
-
-def test_ranks_give_the_distances_of_the_filters():
-    schema = Schema([BORN, HEIGHT])
-    ranks = schema.ranks(PEOPLE, KEY)
-    bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
-    assert (ranks.shape, ranks.dtype) == ((2, 4), np.int64)
-    assert hamming_of_ranks(*ranks.reshape(2, 2, 2)).sum() == (bits[0] != bits[1]).sum()
-
-
-def test_ranks_link_as_they_are():
-    schema = Schema([BORN, HEIGHT])
-    bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
-    ranks = schema.ranks(PEOPLE, KEY)
-    assert link(ranks[:1], ranks[1:], metric="rank-hamming", k=1).distance.item() == (bits[0] != bits[1]).sum()
-
-
-def test_ranks_of_columns_that_differ_in_length_are_refused():
-    with pytest.raises(InputError) as caught:
-        Schema([BORN, HEIGHT]).ranks({**PEOPLE, "height": [1.6]}, KEY)
-    assert caught.value.code == "ragged-table"
-
-
-def test_texts_have_no_ranks():
-    with pytest.raises(SettingError) as caught:
-        Schema([NAME]).ranks(PEOPLE, KEY)
-    assert caught.value.code == "no-ranks"
 
 
 def test_two_fields_of_one_column_get_pivots_of_their_own():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, strategies as st
 
 from fedsim.cli import main
 from fedsim.errors import SettingError
-from fedsim.privacy.differential_privacy import gaussian_delta, gaussian_epsilon, largest_delta, least_epsilon
+from fedsim.privacy.mechanisms import gaussian_delta, gaussian_epsilon
+from fedsim_audit.differential_privacy import largest_delta, least_epsilon, link_sensitivity, paper_sensitivity
 
 sigmas = st.floats(0.1, 20)
 deltas = st.floats(1e-10, 0.1)
@@ -83,3 +86,9 @@ def test_an_unreachable_tau_names_the_floor(capsys):
         main(["privacy", "sigma", "--tau", "1e-6", "--spread", "21178.86"])
     assert left.value.code == 2
     assert "1.88" in capsys.readouterr().err
+
+
+def test_the_papers_sensitivity_is_far_from_the_derived_one():
+    derived = link_sensitivity(links=141_050, changed_bits=1, spread=21178.86)
+    assert derived == pytest.approx(math.sqrt(141_050) / 21178.86)
+    assert paper_sensitivity(records=141_050, mean=-46237.78, spread=21178.86) > 1e7 * derived

@@ -11,8 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import kstest
 
 from fedsim.errors import SettingError
-from fedsim.privacy.keyed_prng import secret_permutation
-from fedsim.privacy.pair_noise import PAIRS_AT_ONCE, normal_from_words, pair_noise
+from fedsim.privacy.keyed_prng import PAIRS_AT_ONCE, normal_from_words, pair_noise, secret_permutation
 
 SECRET = bytes(range(32))
 

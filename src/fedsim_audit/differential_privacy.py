@@ -1,15 +1,15 @@
-"""Differential privacy of Gaussian noise (paper, Theorem 1).
+"""Differential privacy of noise on similarities (paper, Theorem 1).
 
 The paper's sensitivity does not follow from its own definition; it is included to reproduce its figures. Theorem 1
-states the smallest epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` returns the one that
-holds (Balle and Wang, 2018).
+states the smallest epsilon that could ever be proved, not one that holds;
+:func:`fedsim.privacy.mechanisms.gaussian_epsilon` returns the one that holds (Balle and Wang, 2018).
 """
 
 from __future__ import annotations
 
 import math
 
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
 from fedsim.errors import SettingError
 from fedsim.validation import validate_positive
@@ -72,32 +72,3 @@ def least_epsilon(*, sigma: float, sensitivity: float, delta: float) -> float:
         )
         raise SettingError(f"{message}; choose such a delta, or less noise", code="delta-out-of-range", limit=limit)
     return epsilon
-
-
-def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
-    """Return the exact delta for which noise at this scale is (epsilon, delta)-private."""
-    validate_positive(sigma=sigma, sensitivity=sensitivity)
-    half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
-    return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
-
-
-def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float:
-    """Return the smallest epsilon for which noise at this scale is (epsilon, delta)-private.
-
-    >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
-    1.0
-    """
-    from scipy.optimize import brentq  # noqa: PLC0415 - it loads a third of SciPy, and few need it
-
-    validate_positive(sigma=sigma, sensitivity=sensitivity)
-    if not 0 < delta < 1:
-        raise SettingError(f"delta={delta}; choose a probability between 0 and 1", code="bad-delta")
-
-    def excess(epsilon: float) -> float:
-        return gaussian_delta(epsilon=epsilon, sigma=sigma, sensitivity=sensitivity) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    ratio = sensitivity / sigma
-    highest = ratio**2 / 2 + ratio * math.sqrt(2 * math.log(1 / delta))  # enough by the classic tail bound
-    return float(brentq(excess, 0.0, highest, xtol=1e-12))
