@@ -85,8 +85,8 @@ def shake_permutation(subkey: bytes, count: int) -> Integers:
     return np.argsort(shake_words(subkey, [b""], count)[0], kind="stable").astype(np.int64)
 
 
-# Noise that is drawn anew for every answer can be averaged away by repeating the request. The noise of a pair of records
-# is therefore a function of their filters, a secret and a purpose: it is the same after a restart, in another batch, and
+# Noise that is drawn anew for every answer can be averaged away by repeating the request. The noise of two records is
+# therefore a function of their filters, a secret and a purpose: it is the same after a restart, in another batch, and
 # for a second record with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of both names
 # is the randomness of the pair. The probability that any two of ten million filters share a name, and thus their noise,
 # is 3e-6. Letters: n left records, m right records, K partners.
