@@ -111,8 +111,7 @@ class Guarantee:
         """Return the verdict; a guarantee is broken where even the lower end of the 99.9 % interval exceeds it."""
         if self.most is None:
             return Verdict.UNTESTED if self.claimed else Verdict.NONE
-        score, is_check = found.score, found.kind is AttackKind.BUILD_CHECK  # the interval of a check is wide already
-        low = score.low if is_check else score.value - INTERVAL_FACTOR * (score.value - score.low)
+        low = found.score.value - INTERVAL_FACTOR * (found.score.value - found.score.low)
         return Verdict.BROKEN if low > max(self.most, self.reached) else Verdict.KEPT
 
 
@@ -146,7 +145,6 @@ EXPLANATIONS = {
     "{share} of the variance of its features if it knows those of some rows, compared with {share_once} after one job",
     AttackKind.PROBING: "by predicting {times} made-up records near each of some records of {about}, {who} learns "
     "{learns}: {measure} {score}, compared with {once} without them",
-    AttackKind.BUILD_CHECK: "this installation does not do what the job says: {share} of it is missing",
 }
 
 
@@ -165,17 +163,12 @@ class AuditRow:
         return self.guarantee.verdict(self.found)
 
     @property
-    def is_check(self) -> bool:
-        return self.found.kind is AttackKind.BUILD_CHECK
-
-    @property
     def leak(self) -> float:
         """The advantage over blind guessing, from 0 to 1 (certainty).
 
         This is the estimate rather than the lower end of its interval, so that fewer records do not pass more easily.
-        A check of the build, where nothing is gained by chance, counts from its lower end.
         """
-        return self.found.score.low if self.is_check else self.found.advantage
+        return self.found.advantage
 
     def fails(self, limit: float) -> bool:
         """Whether the attack gains more than the limit or contradicts what the job claims."""

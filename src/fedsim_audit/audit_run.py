@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
 from fedsim.training.data import Metrics
 from fedsim.types import Floats
-from fedsim_audit import audit_report, budget_attacks, build_checks, linkage_attacks, split_attacks
+from fedsim_audit import audit_report, budget_attacks, linkage_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -207,11 +206,8 @@ def attack_secondary(
             why = "the primary's file was not given; the labels are the primary's, not yours"
             skipped.append(audit_report.SkippedAttack(Adversary.SECONDARY, "labels", why))
     progress(STAGES["repeat"])
-    budget = audited.budget(settings)
-    repeated = chain(budget.attacks(rng), build_checks.planned_checks(budget))
-    found, left = audit_report.run_attacks(name, repeated, settings.memory)
-    rows, skipped = rows + found, skipped + left
-    return rows, skipped
+    found, left = audit_report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
+    return rows + found, skipped + left
 
 
 # Advice: the weakest setting that brings an attack under the limit. Settings go from the weakest to the strongest.
@@ -248,7 +244,6 @@ NO_MITIGATION = {
     AttackKind.NAMES: _ENCODING,
     AttackKind.REPEATED_LINKS: _ONE_JOB,
     AttackKind.REPEATED_FEATURES: _ONE_JOB,
-    AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
 }
 
 
@@ -378,9 +373,7 @@ def recommend_settings(
     worst: dict[tuple[str, ...], audit_report.AuditRow] = {}
     for row in sorted(rows, key=lambda row: row.leak):
         if row.leak > settings.limit:
-            # Every check counts by itself.
-            name = row.found.attack if row.is_check else _secret(row.found.kind, row.learns)
-            worst[row.found.adversary.value, name] = row
+            worst[row.found.adversary.value, _secret(row.found.kind, row.learns)] = row
     fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, audit_report.MIN_TARGETS))
     search, advice = MitigationSearch(audited, fewer), []
     for place, row in enumerate(worst.values()):

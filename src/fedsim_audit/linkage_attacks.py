@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 from scipy import spatial
-from scipy.stats import spearmanr
 
 from fedsim import cells
 from fedsim.config.job import SecondaryTerms, place_columns
@@ -29,12 +28,12 @@ from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
 from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.pipeline import party_table
-from fedsim.privacy import bounds, geodesy, mechanisms
+from fedsim.privacy import bounds, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.registry import METRICS
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
 from fedsim_audit import attacks
-from fedsim_audit.attacks import AttackFinding, PrimaryView, attack_finding, filter_attacks, location_attacks
+from fedsim_audit.attacks import AttackFinding, PrimaryView, filter_attacks, location_attacks
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim_audit.rank_filters import RankHamming, schema_ranks
 
@@ -245,18 +244,9 @@ ViewAttack = Callable[[PrimaryView], AttackFinding]
 
 
 def primary_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
-    """Plan every attack of the primary that applies to this linkage, and the checks of the build."""
+    """Plan every attack of the primary that applies to this linkage."""
     yield from _filter_attacks(linkage, settings, rng)
-    before, after, blur = linkage.setup.places(linkage.setup.primary), linkage.places, linkage.terms.blur
     yield from place_attacks(linkage, settings, rng)
-    if blur is not None and before is not None and after is not None:
-        step = mechanisms.PlanarLaplace(blur.epsilon).mean_step
-        promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
-        run = partial(missing_displacement, before, after, step)
-        yield _planned(AttackKind.BUILD_CHECK, "missing noise on places", "what blurring should hide", run, promised)
-    promised = Guarantee("pseudonyms are a secret random permutation and say nothing about rows", 0.0)
-    run = partial(row_order_check, linkage.order)
-    yield _planned(AttackKind.BUILD_CHECK, "row order", "the order of the secondary's table", run, promised)
 
 
 def _planned(
@@ -268,27 +258,6 @@ def _planned(
     memory: float = 0.0,
 ) -> PlannedAttack:
     return PlannedAttack(kind, Adversary.PRIMARY, Victim.SECONDARY, what, learns, run, promised, memory)
-
-
-@attack_finding.timed
-def missing_displacement(before: Floats, after: Floats, promised: float) -> AttackFinding:
-    """Measure which share of the promised mean step is missing; records of one place move together and count once."""
-    first, _ = distinct_records(before)
-    steps = geodesy.great_circle_metres(before[first], after[first])
-    missing = float(1.0 - steps.mean() / promised), attack_finding.CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
-    measure, knew = "share of the promised step that is missing", "places before and after blurring"
-    return attack_finding.check_finding(
-        "missing noise on places", Adversary.PRIMARY, missing, len(steps), measure, knew
-    )
-
-
-@attack_finding.timed
-def row_order_check(order: Integers) -> AttackFinding:
-    """Measure whether pseudonyms follow the secondary's own rows."""
-    related = abs(float(spearmanr(np.arange(len(order)), order).statistic)) if len(order) > 2 else 0.0
-    share = related, attack_finding.CHECK_DEVIATIONS / math.sqrt(max(1, len(order)))
-    measure = "rank correlation of pseudonyms with rows"
-    return attack_finding.check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
 
 
 def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:

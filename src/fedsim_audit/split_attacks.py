@@ -5,7 +5,6 @@ A row is sent in many steps; its mean over the run is attacked.
 Letters: U rows, C width of the cut layer.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +29,7 @@ from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
 from fedsim.training.data import Metrics
 from fedsim.types import AnyArray, Floats, Integers, Links, Split
-from fedsim_audit.attacks import AttackFinding, attack_finding, cut_layer_attacks
+from fedsim_audit.attacks import AttackFinding, cut_layer_attacks
 from fedsim_audit.audit_report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim_audit.linkage_attacks import AuditedLinkage
 
@@ -38,22 +37,6 @@ KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
 MAX_EMBEDDED_ROWS = 2_000  # on which embeddings are compared
 WARM_UP_SHARE = 0.25  # of the steps; their gradients are long and say little
-
-
-@dataclass(eq=False)
-class NoiseMeter:
-    """Measures the noise that was really added."""
-
-    squares: float = 0.0
-    numbers: int = 0
-
-    def add(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        self.squares += float((after - before).double().square().sum())
-        self.numbers += before.numel()
-
-    @property
-    def deviation(self) -> float:
-        return math.sqrt(self.squares / max(1, self.numbers))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +62,6 @@ class CutTranscript:
     counts: Integers  # (U,), how often each row was sent
     metrics: Metrics  # on the validation records
     test: Metrics = field(default_factory=dict)
-    noise: NoiseMeter = field(default_factory=NoiseMeter)  # as measured on features
 
 
 def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
@@ -116,7 +98,7 @@ def record_training(
     lists = [NeighbourList(Links(linkage.view.partner, linkage.view.similarity), (recorder,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
-    return replace(transcript, noise=_feature_noise(inputs.secondary, features), test=result.metrics["test"])
+    return replace(transcript, test=result.metrics["test"])
 
 
 def sample_known_rows(n_rows: int, rng: np.random.Generator) -> Integers:
@@ -149,7 +131,6 @@ def _record_sealed(
         counts=np.ones(len(rows), np.int64),
         metrics=result.metrics["validation"],
         test=result.metrics["test"],
-        noise=_feature_noise(inputs.secondary, features),
     )
 
 
@@ -224,17 +205,6 @@ def _row_labels(inputs: TrainingInputs, linkage: AuditedLinkage, rows: Integers)
     return np.asarray(label > np.nanmedian(label))  # under sealed labels some rows belong to test records only
 
 
-def _feature_noise(features: Features, used: Features) -> NoiseMeter:
-    """Measure the noise on features, in standard deviations of their columns."""
-    meter, before = NoiseMeter(), features.numbers.astype(np.float64)
-    mean, deviation = before.mean(axis=0), before.std(axis=0)
-    varies = deviation > 0
-    scaled, noisy = ((numbers - mean)[:, varies] / deviation[varies] for numbers in (before, used.numbers))
-    limit = mechanisms.CLIP_DEVIATIONS
-    meter.add(torch.from_numpy(np.clip(scaled, -limit, limit)), torch.from_numpy(noisy))
-    return meter
-
-
 ON_FEATURES = (Adversary.PRIMARY, Victim.SECONDARY)
 ON_LABELS = (Adversary.SECONDARY, Victim.PRIMARY)
 
@@ -242,7 +212,7 @@ ON_LABELS = (Adversary.SECONDARY, Victim.PRIMARY)
 def training_attacks(
     transcript: CutTranscript, inputs: TrainingInputs, linkage: AuditedLinkage, rng: np.random.Generator
 ) -> Iterator[PlannedAttack]:
-    """Plan the attacks of the primary on features and of the secondary on labels, and the checks of the build."""
+    """Plan the attacks of the primary on features and of the secondary on labels."""
     n_rows, protection = len(transcript.rows), inputs.job.protection
     known = sample_known_rows(n_rows, rng)
     features = feature_columns(inputs.secondary)[transcript.rows]
@@ -252,11 +222,6 @@ def training_attacks(
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "feature inversion", learns, run, promised, memory)
-    if terms is not None:
-        present = Guarantee(f"noise with a standard deviation of {terms.noise:g} on all features", 0.0)
-        name, hidden = "missing noise on features", "what noise on features should hide"
-        check = partial(missing_noise, transcript.noise, terms.noise, name)
-        yield PlannedAttack(AttackKind.BUILD_CHECK, *ON_FEATURES, name, hidden, check, present)
     if not inputs.labelled:
         return
     learns = "whether the records that list a row have labels above the median"
@@ -290,15 +255,3 @@ def training_attacks(
     by_count = f"{learns}, by how often the row is requested"
     yield PlannedAttack(AttackKind.ROW_COUNTS, *ON_LABELS, "row counts", by_count, row_counts)
     yield PlannedAttack(AttackKind.COMPLETION, *ON_LABELS, "model completion", learns, completion)
-
-
-@attack_finding.timed
-def missing_noise(meter: NoiseMeter, promised: float, name: str) -> AttackFinding:
-    """Measure which share of the promised deviation is missing.
-
-    The mechanism is the one that the parties use; whether a party's process calls it is for the tests of the parties.
-    """
-    doubt = attack_finding.CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
-    missing = 1.0 - meter.deviation / promised, doubt
-    measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
-    return attack_finding.check_finding(name, Adversary.PRIMARY, missing, meter.numbers, measure, knew)

@@ -32,7 +32,9 @@ class StoredTrainings:
         try:
             self.lines = [json.loads(line) for line in self._complete_lines().splitlines()]
         except ValueError:
-            raise FileError(f"{self.path} has a line of invalid JSON; fix or remove the file") from None
+            raise FileError(
+                f"{self.path} has a line of invalid JSON; fix or remove the file", code="bad-line"
+            ) from None
         self._found = {self._name(line): line for line in self.lines}
 
     def _complete_lines(self) -> bytes:

@@ -14,7 +14,7 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.protocol.messages import Role
 
-AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 2", "audits"
+AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 3", "audits"
 BROKEN_VERDICT = "broken"
 FEATURE_INVERSION = "feature inversion"
 
@@ -50,7 +50,6 @@ class AttackKind(Enum):
     REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
     REPEATED_FEATURES = "repeated-features"
     PROBING = "probing"  # predictions of made-up records
-    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; no party is attacked
 
     @property
     def secret(self) -> str:

@@ -469,9 +469,8 @@ INFERRED_FROM = {
     AttackKind.COMPLETION: "gradients at the cut layer",
     AttackKind.ROW_COUNTS: "partner records of a record",
 }
-# What this job does not reveal by itself: checks of the build, and what other jobs or requests would add.
+# What this job does not reveal by itself, but other jobs or requests would add.
 NOT_OF_THIS_JOB = (
-    AttackKind.BUILD_CHECK,
     AttackKind.REPEATED_LINKS,
     AttackKind.REPEATED_FEATURES,
     AttackKind.PROBING,

@@ -15,7 +15,6 @@ from fedsim.types import AnyArray, Flags, Floats, Integers
 
 CONFIDENCE_LEVEL = 0.95  # of every interval
 RESAMPLES = 200
-CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
 # Figures of attacks that repeat requests.
@@ -167,13 +166,3 @@ def rarer_class_mask(labels: AnyArray) -> Flags:
         message = f"label inference needs two classes, but there are {len(kinds)}; use one class against the rest"
         raise InputError(message, code="not-binary", classes=len(kinds))
     return np.asarray(kind == int(counts[1] <= counts[0]))
-
-
-def check_finding(
-    name: str, who: Adversary, missing: tuple[float, float], numbers: int, measure: str, knew: str
-) -> AttackFinding:
-    """Return the result of a build check; ``missing`` is a share and half the width of its interval."""
-    share, doubt = missing
-    low, value, high = (min(1.0, max(0.0, share + step)) for step in (-doubt, 0.0, doubt))
-    score = IntervalEstimate(value, low, high)
-    return AttackFinding(name, AttackKind.BUILD_CHECK, who, measure, score, 0.0, numbers, knew)

@@ -55,7 +55,7 @@ class FaultyProxy:
         self._target, self._passing = target, threading.Event()
         self._passing.set()
         self._ends: set[socket.socket] = set()
-        self._door = socket.create_server(("127.0.0.1", port))
+        self._listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -74,15 +74,15 @@ class FaultyProxy:
 
     def close(self) -> None:
         """Stop listening and break all connections."""
-        self._door.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
-        self._door.close()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for callers
+        self._listener.close()
         self.resume()
         self.cut()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                caller, _ = self._door.accept()
+                caller, _ = self._listener.accept()
                 threading.Thread(target=self._connect, args=(caller,), daemon=True).start()
 
     def _connect(self, caller: socket.socket) -> None:

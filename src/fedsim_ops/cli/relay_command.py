@@ -1,10 +1,21 @@
-"""The declaration of ``fedsim relay``."""
+"""Run a relay as this process (``fedsim relay``)."""
 
+import logging
+import socket
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from fedsim.cli import options as opt
+import typer
+
+from fedsim.cli import STOP_SIGNALS, options as opt
 from fedsim.cli.options import OutputMode, Quiet, flag, option
+
+if TYPE_CHECKING:
+    from fedsim_ops.relay import Relay
+
+log = logging.getLogger("fedsim.parties")
 
 
 def relay(
@@ -34,6 +45,39 @@ def relay(
 
     fedsim relay --certificate relay-hub.pem --ca ca.pem --listen 0.0.0.0:7400
     """
-    from fedsim_ops.cli.relay_output import run_relay
+    import asyncio
 
-    run_relay(ca, certificate, key, revoked or [], listen, OutputMode(quiet, as_json, verbose), metrics=metrics)
+    from fedsim.cli.party import set_up_logging
+    from fedsim.protocol.tls import RENEWAL_DAYS
+    from fedsim_ops.relay import open_listener, read_relay
+    from fedsim_ops.telemetry import MetricSample, serve_metrics
+
+    mode = OutputMode(quiet, as_json, verbose)
+    served = read_relay(ca, certificate, key or certificate.with_suffix(".key"), revoked or [])
+    set_up_logging("relay", mode)
+    if (days := served.credentials.days_left(datetime.now(UTC))) < RENEWAL_DAYS:
+        log.warning("the certificate of the relay expires in %d days", days)
+    with ExitStack() as stack:
+        listener = stack.enter_context(open_listener(listen))
+        if metrics is not None:
+
+            def samples() -> list[MetricSample]:
+                return [MetricSample(f"fedsim_relay_{name}", value) for name, value in served.figures().items()]
+
+            stack.enter_context(serve_metrics(metrics, samples))
+        port = listener.getsockname()[1]
+        place = f"{listen.rpartition(':')[0]}:{port}"
+        text = f"Relaying at {place}. Addresses in a job: relay://HOST:{port}. Press Ctrl-C to stop."
+        mode.show({"address": place}, lambda: typer.echo(text))
+        with suppress(KeyboardInterrupt):  # the usual way to stop a service
+            asyncio.run(_serve_relay(served, listener))
+
+
+async def _serve_relay(relay: "Relay", listener: socket.socket) -> None:
+    import asyncio
+
+    serving = asyncio.ensure_future(relay.serve(listener))
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        await serving

@@ -70,12 +70,6 @@ def test_a_promise_against_several_attacks_is_written_once_and_named_by_its_numb
     assert ">(1)<" in found
 
 
-def test_checks_of_the_build_are_not_counted_as_attacks():
-    found = page(row(0.2, 0.5), *[row(0.0, 0.0, AttackKind.BUILD_CHECK)] * 2)
-    assert '<dd class="value">1</dd><dt>attacks run</dt>' in found
-    assert "2 build checks" in found
-
-
 def test_the_page_says_how_hard_the_audit_tried():
     report = AuditReport("flats", "a" * 64, 0.01, (row(0.2, 0.5),), NEVER_ATTACKED, (), ())
     found = audit_page(replace(report, settings=AuditSettings(epochs=1, targets=100, most_records=1000)))

@@ -28,11 +28,3 @@ def test_the_gain_is_counted_from_blind_guessing():
 def test_a_score_just_above_its_promise_at_95_percent_is_not_broken_yet():
     assert row(IntervalEstimate(0.10, 0.055, 0.15), most=0.05).verdict is Verdict.KEPT
     assert row(IntervalEstimate(0.10, 0.075, 0.13), most=0.05).verdict is Verdict.BROKEN
-
-
-def test_a_check_of_the_build_keeps_its_own_wide_interval_and_gains_nothing_by_chance():
-    by_chance = row(IntervalEstimate(0.1, 0.0, 0.4), most=0.0, kind=AttackKind.BUILD_CHECK)
-    assert (by_chance.leak, by_chance.verdict, by_chance.is_check) == (0.0, Verdict.KEPT, True)
-    left_out = row(IntervalEstimate(0.5, 0.2, 0.8), most=0.0, kind=AttackKind.BUILD_CHECK)
-    assert (left_out.leak, left_out.verdict) == (0.2, Verdict.BROKEN)
-    assert not row(IntervalEstimate(0.5, 0.2, 0.8)).is_check

@@ -1,4 +1,4 @@
-"""What a primary learns within what policies allow, and that a build which answers more often is caught."""
+"""What a primary learns within what policies allow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ import pytest
 from fedsim.config.job import Blur, FeatureTerms, Job, Protection, read_job
 from fedsim.config.party_file import Policy, read_party_file
 from fedsim.config.stored_audit import AttackKind
-from fedsim.linkage import private_linkage
-from fedsim.privacy import keyed_prng
-from fedsim.protocol.roles.coordinator_role import LinkedListState
-from fedsim.runs.budget import PrimaryBudget
-from fedsim_audit import build_checks
 from fedsim_audit.attacks.attack_finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding
 from fedsim_audit.audit_report import AuditRow, AuditSettings, Verdict, run_attacks
 from fedsim_audit.audit_run import (
@@ -32,14 +27,6 @@ from job_fixtures import lay_out
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
 SEALED = Protection(gradients="none", features=FeatureTerms(noise=1.0))
 BLUR = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
-NOISE_AGAIN, BEYOND = "noise drawn again", "requests beyond the budget"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("budget")
-    lay_out(place)
-    return place
 
 
 def prepared(folder: Path, protection: Protection = SEALED, **terms: object) -> PreparedAudit:
@@ -61,7 +48,7 @@ def budget(
 
 
 def rows_of(audit: BudgetAudit, *kinds: AttackKind) -> dict[str, AuditRow]:
-    attacks = [*audit.attacks(np.random.default_rng(0)), *build_checks.planned_checks(audit)]
+    attacks = audit.attacks(np.random.default_rng(0))
     rows, _ = run_attacks("rentals", [attack for attack in attacks if attack.kind in kinds], FAST.memory)
     return {row.found.attack: row for row in rows}
 
@@ -119,48 +106,6 @@ def test_the_smaller_limit_of_two_policies_counts(folder):
     secondary = Policy(max_jobs=50, max_total_epochs=10, max_new_records=500, max_record_uses=7)
     allowed = Allowance.of(job, secondary, Policy(max_new_records=400, max_new_links=3))
     assert allowed == Allowance(jobs=10 // 2, new_records=400, new_links=3, record_uses=7)
-
-
-def checks(audit: BudgetAudit) -> dict[str, Verdict]:
-    return {name: row.verdict for name, row in rows_of(audit, AttackKind.BUILD_CHECK).items()}
-
-
-def test_an_honest_build_draws_nothing_twice_and_refuses_what_exceeds_a_limit(folder):
-    audited = prepared(folder, SEALED, tau=None, sigma=0.4, blur=BLUR)
-    policy = Policy(max_jobs=3, max_records=5, max_record_uses=4, max_new_records=30)
-    assert checks(budget(audited, policy)) == {NOISE_AGAIN: Verdict.KEPT, BEYOND: Verdict.KEPT}
-
-
-def draw_again(*arguments, **options):
-    """Noise that belongs to no pair: another draw for every request."""
-    return np.random.default_rng().normal(size=arguments[3].shape)
-
-
-def test_a_build_that_draws_noise_on_similarities_again_is_caught(folder, monkeypatch):
-    monkeypatch.setattr(private_linkage, "pair_noise", draw_again)
-    assert checks(budget(prepared(folder)))[NOISE_AGAIN] is Verdict.BROKEN
-
-
-def test_a_build_that_draws_noise_on_features_again_is_caught(sealed, monkeypatch):
-    monkeypatch.setattr(
-        keyed_prng,
-        "random_words",
-        lambda _, blocks: np.random.default_rng().integers(0, 2**63, blocks.shape[:-1]).astype(np.uint64),
-    )
-    assert checks(budget(sealed))[NOISE_AGAIN] is Verdict.BROKEN
-
-
-@pytest.mark.parametrize(
-    ("limit", "broken"),
-    [
-        ("jobs", lambda patch: patch.setattr(PrimaryBudget, "_check", lambda *_: None)),
-        ("links", lambda patch: patch.setattr(LinkedListState, "link_new", lambda *arguments: arguments[3]())),
-        ("records", lambda patch: patch.setattr(build_checks, "find_new_records", lambda *_, **__: [])),
-    ],
-)
-def test_a_build_that_answers_beyond_a_limit_is_caught(sealed, monkeypatch, limit, broken):
-    broken(monkeypatch)
-    assert checks(budget(sealed, Policy(max_jobs=3)))[BEYOND] is Verdict.BROKEN
 
 
 def test_an_audit_reads_the_limits_of_the_parties_whose_files_are_here(folder, tmp_path):

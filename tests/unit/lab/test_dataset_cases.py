@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from fedsim.contribution.rungs import Rung
-from fedsim_lab.cost_tables import parties_sheet
-from fedsim_lab.dataset_cases import DatasetCases, identifier_tables
+from fedsim.contribution.rungs import LinkedSecondary, Rung
+from fedsim.errors import SettingError
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides, _text_filter, identifier_tables
+from fedsim_lab.datasets.dataset import TITLE_FILTERS, Dataset
 from fedsim_lab.job_training import train_study_rung
-from fedsim_lab.study_runner import StudyContext, load_sample
+from fedsim_lab.study_runner import load_sample
 
 RUNG = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=2, k=3)
 
@@ -54,7 +57,68 @@ def test_one_list_serves_all_parties_in_training(cases: DatasetCases) -> None:
     assert not np.allclose(together.predictions, separate.predictions)
 
 
-def test_the_time_of_an_epoch_is_measured_for_every_way_of_linking(tmp_path: Path) -> None:
-    sheet = parties_sheet(StudyContext(None, tmp_path, 1, report=lambda _: None), 40, most=2, paired=1)
-    assert [row[4:] for row in sheet.tables[0].rows] == [("10", "10", "10"), ("20", "10", "100")]
-    assert [row[3] == "-" for row in sheet.tables[0].rows] == [False, True]
+def test_three_pieces_of_a_secondary_are_aligned_parties() -> None:
+    arrays = DatasetCases(load_sample("firms", Path(), 60)).one("random", 0)
+    rung = Rung("fedsim", "FedSim", "fedsim", pieces="13")
+    first, third = rung.secondary_data(arrays)
+    whole = arrays.secondaries[0].features.numbers
+    np.testing.assert_array_equal(first.features.numbers, whole[:, :1])
+    np.testing.assert_array_equal(third.features.numbers, whole[:, 2:])
+    assert third.aligned_with == first.name
+
+
+def similarity_of_every_record(linked: LinkedSecondary) -> np.ndarray:
+    return linked.similarity[linked.list_of]
+
+
+def test_noise_moves_similarities_and_leaves_the_partners() -> None:
+    firms = load_sample("firms", Path(), 200)
+    plain, noisy = (
+        DatasetCases(firms, LinkageOverrides(sigma=sigma)).one("random", 0).secondaries[0] for sigma in (0.0, 0.5)
+    )
+    np.testing.assert_array_equal(plain.partner[plain.list_of], noisy.partner[noisy.list_of])
+    moved = similarity_of_every_record(plain) - similarity_of_every_record(noisy)
+    assert np.std(moved) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def twice() -> Dataset:
+    """Firms, each of which is in the primary's table twice."""
+    firms = load_sample("firms", Path(), 100)
+    return replace(firms, primary=replace(firms.primary, frame=pl.concat([firms.primary.frame] * 2)))
+
+
+def test_noise_is_drawn_per_record_as_in_the_paper_or_per_identifier(twice: Dataset) -> None:
+    arrays = DatasetCases(twice, LinkageOverrides(sigma=0.5)).one("random", 0)
+    by_record, by_identifier = (
+        Rung("fedsim", "FedSim", "fedsim", partner=partner).secondary_data(arrays)[0].similarity
+        for partner in ("real", "same-noise")
+    )
+    assert np.std(by_record[:100] - by_record[100:]) == pytest.approx(0.5 * np.sqrt(2), rel=0.05)
+    np.testing.assert_array_equal(by_identifier[:100], by_identifier[100:])
+
+
+def test_without_noise_both_are_one_training(twice: Dataset) -> None:
+    arrays = DatasetCases(twice).one("random", 0)
+    keys = [Rung("x", "X", "fedsim", partner=partner).result_key(arrays) for partner in ("real", "same-noise")]
+    assert keys[0] == keys[1]
+
+
+def test_text_filters_are_sized_for_the_grams_they_encode() -> None:
+    titles = pl.Series(["abcdefghij", "klmnopqrst"])  # ten letters, padded by three on both sides: 13 grams of four
+    encoding = _text_filter(titles, titles, TITLE_FILTERS)
+    assert len(encoding.grams(titles[0])) == 13
+    assert encoding.bits == 872  # 2 x 1 edit x 10 hashes x 13 grams / (3 x .1) = 866.7, in whole bytes
+
+
+def test_hamming_needs_the_papers_filters() -> None:
+    with pytest.raises(SettingError, match="has no filters in the paper"):
+        DatasetCases(load_sample("city", Path(), 60), LinkageOverrides(metric="hamming")).one("random", 0)
+
+
+def test_training_seeds_share_one_fixed_split() -> None:
+    cases = DatasetCases(load_sample("firms", Path(), 60))
+    first, second = cases.each(["fixed"], [0, 1])
+    np.testing.assert_array_equal(first.split.test, second.split.test)
+    np.testing.assert_array_equal(first.split.test, cases.one("random", 0).split.test)
+    assert (first.about["seed"], second.about["seed"]) == (0, 1)

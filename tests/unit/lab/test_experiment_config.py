@@ -13,7 +13,6 @@ import pytest
 from fedsim.cli import main
 from fedsim.contribution.rungs import Rung, SplitArrays, run_training
 from fedsim.errors import FedSimError
-from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.experiment_config import read_experiment_config, read_experiment_dataset
@@ -70,16 +69,6 @@ def toy(tmp_path: Path) -> Path:
 
 def arrays_of(toy: Path, split: str = "random") -> SplitArrays:
     return DatasetCases(read_experiment_dataset(read_experiment_config(toy / "toy.toml"), toy)).one(split, 0)
-
-
-def test_arrays_survive_their_file(toy: Path) -> None:
-    arrays = arrays_of(toy)
-    save_arrays(arrays, toy / "one.npz")
-    again = load_arrays(toy / "one.npz")
-    np.testing.assert_array_equal(arrays.secondaries[0].similarity, again.secondaries[0].similarity)
-    np.testing.assert_array_equal(arrays.primary.numbers, again.primary.numbers)
-    assert again.digest == arrays.digest
-    assert again.about == arrays.about
 
 
 def test_links_and_scale_belong_to_the_training_records(toy: Path) -> None:

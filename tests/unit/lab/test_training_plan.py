@@ -6,21 +6,13 @@ import json
 from itertools import count
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from error_fixtures import raises
 from fedsim.cli import main
-from fedsim.contribution.rungs import Rung, run_training
 from fedsim.errors import SettingError
-from fedsim.splitnn.gates import WeightedOutputs
-from fedsim_lab.ablations import SortedByWeightNetwork
-from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.stored_trainings import StoredTrainings
 from fedsim_lab.study_config import read_study
-from fedsim_lab.study_runner import load_sample, with_mean_partner
 from fedsim_lab.training_plan import PlanStep, TrainingPlan, read_plan_steps
 
 FILES = Path(__file__).parents[3] / "experiments" / "paper"
@@ -113,75 +105,6 @@ def test_a_table_of_stored_trainings_trains_nothing_and_shows_how_many_there_are
     assert not (out / "trainings").exists()
 
 
-def test_trainings_of_an_earlier_revision_are_shown_and_trained_again(folder: Path) -> None:
-    plan = plan_in(folder)
-    plan.run(3600, lambda _: None)
-    old = [{**line, "revision": None} for line in plan.stored.lines]
-    plan.stored.path.write_text("".join(json.dumps(line) + "\n" for line in old))
-    again = plan_in(folder)
-    rung, arrays = next(again.trainings(again.steps()[0]))
-    assert again.stored.find(rung, arrays) is not None
-    assert not again.stored.is_current(rung, arrays)
-
-
 def test_an_unknown_part_is_refused(folder: Path) -> None:
     with raises(SettingError, code="unknown-part"):
         PlanStep("table-real", "frims", 1).chosen_part(read_study(folder / "table-real.toml"))
-
-
-def test_training_seeds_share_one_fixed_split() -> None:
-    cases = DatasetCases(load_sample("firms", Path(), 60))
-    first, second = cases.each(["fixed"], [0, 1])
-    np.testing.assert_array_equal(first.split.test, second.split.test)
-    np.testing.assert_array_equal(first.split.test, cases.one("random", 0).split.test)
-    assert (first.about["seed"], second.about["seed"]) == (0, 1)
-
-
-def test_records_without_an_exact_match_get_the_mean_of_the_training_matches() -> None:
-    arrays = DatasetCases(load_sample("firms", Path(), 120)).one("fixed", 0)
-    with_mean = with_mean_partner(arrays)
-    before, after = arrays.secondaries[0], with_mean.secondaries[0]
-    ((_, partner, _),) = [
-        (one.name, one.partner, one.similarity) for one in Rung("x", "", "exact").secondary_data(with_mean)
-    ]
-    matched = before.equal[before.list_of[arrays.split.train]]
-    expected = after.features.numbers[matched[matched >= 0]].mean(axis=0)
-    unmatched = before.equal[before.list_of] < 0
-    assert unmatched.any()
-    assert not unmatched.all()
-    np.testing.assert_allclose(
-        after.features.numbers[partner[unmatched, 0]], expected[None].repeat(unmatched.sum(), 0), atol=1e-5
-    )
-    np.testing.assert_array_equal(partner[~unmatched, 0], before.equal[before.list_of][~unmatched])
-
-
-def test_sorting_by_weight_gives_the_merge_gate_rows_of_rising_weight() -> None:
-    weight = torch.tensor([[0.9, 0.1, 0.5]])
-    outputs = torch.arange(6.0).reshape(1, 3, 2)
-    seen: list[WeightedOutputs] = []
-
-    class Watch(nn.Module):
-        def forward(self, lists: list[WeightedOutputs], primary: torch.Tensor, generator: object) -> torch.Tensor:
-            seen.extend(lists)
-            return primary
-
-    SortedByWeightNetwork(Watch())([WeightedOutputs(outputs, weight)], torch.zeros(1), None)
-    assert seen[0].weight.tolist() == [[pytest.approx(0.1), 0.5, pytest.approx(0.9)]]
-    assert seen[0].outputs.tolist() == [[[2.0, 3.0], [4.0, 5.0], [0.0, 1.0]]]
-
-
-@pytest.mark.parametrize("variant", ["by-weight", "mean-merge"])
-def test_variants_of_the_gates_train_on_the_papers_sizes(variant: str) -> None:
-    arrays = DatasetCases(load_sample("firms", Path(), 120)).one("fixed", 0)
-    rung = Rung(variant, variant, f"fedsim-{variant}", preset="paper", epochs=2, k=3)
-    assert np.isfinite(run_training(rung, arrays).test["rmse"])
-
-
-def test_two_plans_that_store_in_one_file_keep_each_others_trainings(folder: Path) -> None:
-    first, second = plan_in(folder), plan_in(folder)
-    rung, _arrays = next(first.trainings(first.steps()[0]))
-    line = {"settings": {"key": rung.key, "name": rung.name, "method": rung.method}, "revision": 3}
-    for number in range(3):
-        first.stored.add({**line, "data": f"first {number}"})
-        second.stored.add({**line, "data": f"second {number} of a longer line"})
-    assert len(plan_in(folder).stored.lines) == 6

@@ -33,7 +33,7 @@ def test_an_audit_prints_its_worst_finding_first_and_writes_both_files(folder, m
     assert printed[0].startswith("tau=0.05")
     assert len(printed) <= 100
     found = json.loads((folder / "audit.json").read_text())
-    assert found["format"] == "fedsim audit 2"
+    assert found["format"] == "fedsim audit 3"
     assert (folder / "audit.html").read_text().startswith("<!doctype html>")
     for party in ("city", "rentals"):  # where the owner finds it before approving, and the report after training
         assert json.loads((folder / f"{party}-run" / "audits" / f"{found['hash']}.json").read_text()) == found

@@ -14,9 +14,9 @@ from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.metrics import get_metric
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
-from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable
+from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PartyTable
 from fedsim_lab.datasets.dataset_registry import SOURCES, find_datasets, load_dataset, load_single_table
-from fedsim_lab.datasets.single_table import generate_sklearn, generate_sklearn_random
+from fedsim_lab.datasets.single_table import generate_sklearn
 from fedsim_lab.experiment_config import read_experiment_config
 from fedsim_lab.paper_sizes import PAPER_DATA
 from fedsim_lab.study_config import STUDY_RUNGS
@@ -90,48 +90,6 @@ def test_what_is_known_about_a_dataset_agrees_with_the_papers_sizes(name: str) -
     about, sizes = SOURCES[name].about, PAPER_DATA[name]
     assert about.records == sizes.records
     assert (about.task == DatasetTask.REGRESSION) == (sizes.classes == 1)
-
-
-def test_the_papers_best_method_is_among_its_figures() -> None:
-    assert SOURCES["hdb"].about.scores["FedSim"] == PaperScore(27.13, 0.06)
-    for name in ("house", "taxi", "hdb", "company"):
-        scores = SOURCES[name].about.scores
-        assert min(scores, key=lambda method: scores[method].mean) == "FedSim"
-    assert len(SOURCES["game"].about.scores) == 9
-
-
-def test_one_table_is_cut_into_parties_that_share_identifiers_alone(rng: np.random.Generator) -> None:
-    whole = generate_sklearn(200)
-    for dataset in (whole.cut(rng), whole.paper_cut(rng)):
-        theirs = dataset.secondaries[0].table
-        assert (len(dataset.primary.features), len(theirs.features)) == PAPER_DATA["sklearn"].columns
-        assert not set(dataset.primary.features) & set(theirs.features)
-        keys = list(dataset.secondaries[0].link.primary)
-        assert_frame_equal(dataset.primary.frame.select(keys), theirs.frame.select(keys))
-
-
-def test_noise_blurs_the_secondarys_identifiers_alone(rng: np.random.Generator) -> None:
-    whole = generate_sklearn(3_000)
-    dataset = whole.paper_cut(rng, noise=0.4)
-    keys = list(dataset.secondaries[0].link.primary)
-    ours, theirs = dataset.primary.frame.select(keys), dataset.secondaries[0].table.frame.select(keys)
-    assert_frame_equal(ours, whole.frame.select(keys))
-    assert np.std(theirs.to_numpy() - ours.to_numpy()) == pytest.approx(0.4, rel=0.05)
-
-
-def test_the_columns_of_a_cut_follow_the_seed() -> None:
-    whole = generate_sklearn(50)
-    first, same, other = (whole.cut(np.random.default_rng(seed)).primary.features for seed in (1, 1, 2))
-    assert first == same != other
-
-
-def test_random_identifiers_say_nothing(rng: np.random.Generator) -> None:
-    whole = generate_sklearn_random(2_000)
-    dataset = whole.cut_at_random_identifiers(rng)
-    drawn = dataset.primary.frame.select(dataset.secondaries[0].link.primary).to_numpy()
-    features = dataset.primary.frame.select(dataset.primary.features).to_numpy()
-    assert np.abs(np.corrcoef(drawn.T, features.T)[:5, 5:]).max() < 0.1
-    assert dataset.name == "sklearn-random"
 
 
 @pytest.mark.parametrize("name", ["city", "firms"])

@@ -20,7 +20,6 @@ from fedsim.data.synthetic import (
 from fedsim.errors import SettingError
 from fedsim.linkage import link
 from fedsim_lab.datasets.generated import generate_firms
-from fedsim_lab.datasets.registers import LANGUAGES, OTHER_LANGUAGES, generate_registers
 
 FLATS = 12_000
 
@@ -179,15 +178,3 @@ def test_an_unknown_part_is_refused() -> None:
         GroundTruth(4.0, {"place": 1.0}).error("pubs")
     with raises(SettingError, "out-of-range", name="value"):
         generate_firms(np.random.default_rng(0), value=2.0)
-
-
-def test_registers_of_other_languages_share_no_names_and_misspell_most_of_them() -> None:
-    drawn = [
-        generate_registers(np.random.default_rng(3), ours=300, theirs=400, languages=languages)
-        for languages in (LANGUAGES, OTHER_LANGUAGES)
-    ]
-    assert not set(drawn[0].ours) & set(drawn[1].ours)
-    known = np.flatnonzero(drawn[1].truth >= 0)
-    equal = np.mean([drawn[1].ours[row] == drawn[1].theirs[drawn[1].truth[row]] for row in known])
-    assert len(known) == 210
-    assert 0.03 < equal < 0.3

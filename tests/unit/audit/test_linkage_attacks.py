@@ -1,0 +1,93 @@
+"""The attacks on a linkage, what a job promises against them, and builds that break the promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from audit_fixtures import FAST, audited_linkage, primary_verdicts, tables_of
+from fedsim.config.job import Blur, SecondaryTerms, read_job
+from fedsim.config.stored_audit import Victim
+from fedsim.linkage.private_linkage import LinkageConfig
+from fedsim_audit import linkage_attacks
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
+from fedsim_audit.audit_report import Verdict, run_attacks
+from fedsim_audit.audit_run import prepare_audit
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
+    honest = linkage_attacks.link_encoded_tables
+
+    def broken(*arguments, **options):
+        linking = arguments[3]
+        quiet = LinkageConfig(linking.metric, linking.k)
+        linked_as_promised, _ = honest(*arguments, **options)
+        return linked_as_promised, honest(*arguments[:3], quiet, *arguments[4:], **options)[1]
+
+    assert Verdict.BROKEN not in primary_verdicts(audited_linkage(folder, seed), seed).values()
+    monkeypatch.setattr(linkage_attacks, "link_encoded_tables", broken)
+    assert primary_verdicts(audited_linkage(folder, seed), seed)["greedy, distances"] is Verdict.BROKEN
+
+
+def test_the_coordinator_is_attacked_by_the_filters_of_both_parties(folder):
+    job = read_job(folder / "job.toml")
+    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
+    attacks = linkage_attacks.coordinator_attacks(audited.linkage, FAST, np.random.default_rng(0))
+    rows, _ = run_attacks("rentals", attacks, FAST.memory)
+    assert {row.victim for row in rows} == set(Victim)
+    assert len({row.found.attack for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 5.0, 1.0])
+def test_blurring_is_promised_and_kept(folder, epsilon):
+    linkage = audited_linkage(folder, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
+    found = primary_verdicts(linkage)
+    assert found["link graph"] is found["grid likelihood"] is found["likelihood"] is Verdict.KEPT
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
+    monkeypatch.setattr(linkage_attacks.party_table, "blur_identifiers", lambda frame, terms, secret, table: frame)
+    found = primary_verdicts(
+        audited_linkage(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed
+    )
+    assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
+
+
+def test_blurring_moves_guesses_away(folder):
+    def error(linkage):
+        rows, _ = run_attacks("", linkage_attacks.place_attacks(linkage, FAST, np.random.default_rng(0)), FAST.memory)
+        return min(row.found.figures[MEDIAN_ERROR_METRES] for row in rows)
+
+    blurred = audited_linkage(folder, tau=None, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5))
+    assert error(blurred) > 2 * error(audited_linkage(folder, tau=None))
+
+
+def trips(similarities: str, sigma: float):
+    """Trips with a start and an end, linked by both."""
+    rng, ends = np.random.default_rng(0), ("start", "end")
+    tables = [
+        pl.DataFrame(
+            {f"{end}_{axis}": low + 0.1 * rng.random(n) for end in ends for axis, low in (("lat", 50), ("lon", 8))}
+        )
+        for n in (250, 60)
+    ]
+    fields = [{"column": f"{end}_lat", "longitude": f"{end}_lon", "encoding": {"kind": "place"}} for end in ends]
+    terms = {"k": 20, "sigma": sigma, "similarities": similarities, "schema": {"version": 1, "fields": fields}}
+    setup = linkage_attacks.AttackSetup(
+        "taxi", SecondaryTerms.model_validate(terms), *tables, np.ones(250, dtype=np.bool_), 0
+    )
+    return setup.linkage()
+
+
+def test_similarities_of_every_field_locate_each_end_of_a_trip():
+    def errors(linkage):
+        attacks = linkage_attacks.place_attacks(linkage, FAST, np.random.default_rng(0))
+        found = [planned.run() for planned in attacks if planned.what.startswith("multilateration")]
+        return [one.figures[MEDIAN_ERROR_METRES] for one in found]
+
+    fields, record = errors(trips("fields", 0.05)), errors(trips("record", 0.05))
+    assert len(fields) == len(record) == 2
+    assert max(fields) < 0.5 * min(record)
