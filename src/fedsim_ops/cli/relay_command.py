@@ -2,8 +2,10 @@
 
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,16 +70,17 @@ def relay(
         port = listener.getsockname()[1]
         place = f"{listen.rpartition(':')[0]}:{port}"
         text = f"Relaying at {place}. Addresses in a job: relay://HOST:{port}. Press Ctrl-C to stop."
-        mode.show({"address": place}, lambda: typer.echo(text))
+        announce = partial(mode.show, {"address": place}, lambda: typer.echo(text))
         with suppress(KeyboardInterrupt):  # the usual way to stop a service
-            asyncio.run(_serve_relay(served, listener))
+            asyncio.run(_serve_relay(served, listener, announce))
 
 
-async def _serve_relay(relay: "Relay", listener: socket.socket) -> None:
+async def _serve_relay(relay: "Relay", listener: socket.socket, announce: Callable[[], None]) -> None:
     import asyncio
 
     serving = asyncio.ensure_future(relay.serve(listener))
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    announce()  # from now on, a signal ends it in order
     with suppress(asyncio.CancelledError):
         await serving
