@@ -35,7 +35,7 @@ from fedsim.report.links_page import LinkSummary, example_pairs, links_page, sum
 from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
-from fedsim.wizard import TableProfiles, propose_linkage
+from fedsim.wizard.proposal import TableProfiles, propose_linkage
 
 _Reader = Callable[[TableSource], Any]
 

@@ -1,4 +1,4 @@
-"""Render the commented job and party files that `fedsim init` writes."""
+"""Render the commented job and party files that `fedsim init` writes, from the templates in this folder."""
 
 import os
 import re
@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.settings_schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
+from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS, METRICS
 from fedsim.types import CellFormat, TrainingLength
 from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal
@@ -70,183 +74,65 @@ class SetupPlan:
 
 
 def render_job(plan: SetupPlan) -> str:
-    """Return the text of the job file.
-
-    Parameters
-    ----------
-    plan
-        The content of all files.
-    """
-    return "\n".join(_job_lines(plan)) + "\n"
+    """Return the text of the job file."""
+    others = [name for name in METHODS.names(in_jobs=True) if name != METHOD]
+    values = {"method": METHOD, "other_methods": others, "embedding": DEFAULT_EMBEDDING}
+    return _render("job", plan=plan, coordinator=COORDINATOR_NAME, **values)
 
 
-def _job_lines(plan: SetupPlan) -> Iterator[str]:
-    yield f"#:schema ./schemas/{SCHEMA_FILES['job']}"
-    yield "# The settings that all parties agree on; every party has the same file. `fedsim explain SETTING` explains a"
-    yield "# setting, `fedsim check job.toml PARTY.toml` finds problems and estimates the cost before anything runs."
-    yield f"name = {to_toml(plan.names['primary' if 'primary' in plan.own else 'secondary'])}"
-    yield "seed = 0"
-    parties = (
-        ("coordinator", COORDINATOR_NAME, 7411, "finds partners by encoded identifiers; has no table and no key"),
-        ("primary", plan.names["primary"], 7412, "has the label, runs the training, keeps the model"),
+def render_party(plan: SetupPlan, key: str, folder: Path) -> str:
+    """Return the text of a party file; paths in it are relative to the ``folder`` of the file if that is near."""
+    own = plan.own.get(key)
+    source = _source_lines(own.source, folder) if own else ()
+    identifiers = _renamed_identifiers(own.identifiers) if own else ()
+    values = {"source": source, "identifiers": identifiers, "key_file": KEY_FILE}
+    return _render("party", name=plan.names[key], role=plan.role_of(key), plan=plan, own=own, **values)
+
+
+def render_coordinator(name: str) -> str:
+    """Return the text of a coordinator's party file, which needs nothing but its name."""
+    return _render("party", name=name, role="coordinator", own=None)
+
+
+def _render(file: str, **values: Any) -> str:
+    environment = Environment(  # noqa: S701 - TOML, whose values are written by to_toml
+        loader=PackageLoader("fedsim.wizard", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    for section, name, port, comment in parties:
-        yield f"\n[{section}] # {comment}"
-        known = section == "coordinator" or section in plan.own
-        yield f"name = {to_toml(name)}" + ("" if known else f" # {FILL_IN_MARK} its name, as in its party file")
-        if plan.whole:
-            yield f'address = "127.0.0.1:{port}" # where other parties reach it; use a host name between machines'
-        else:
-            yield f'address = "{section}.example.org:{port}" # {FILL_IN_MARK} where others reach it, or relay://HOST:PORT'
-    yield "\n[task]"
-    if plan.task:
-        yield f"kind = {to_toml(plan.task.word)} # {plan.task.reason}"
-    else:
-        yield f'kind = "regression" # {FILL_IN_MARK} "classification" if the primary\'s label is a class'
-    yield f"split = {to_toml(plan.split.word)} # {plan.split.reason}"
-    if plan.label_scale:
-        yield f"label_scale = {to_toml(plan.label_scale.word)} # {plan.label_scale.reason}"
-    yield "\n[training]"
-    yield 'preset = "modern" # best in our experiments; "paper" reproduces the paper'
-    yield f'method = "{METHOD}" # or {", ".join(name for name in METHODS.names(in_jobs=True) if name != METHOD)}'
-    if plan.length:
-        yield "# Chosen by the number of records. Training stops after `patience` epochs without improvement."
-        yield f"epochs = {plan.length.epochs} # at most"
-        yield f"patience = {plan.length.patience}"
-        yield f"batch_size = {plan.length.batch} # records per step; larger: fewer messages"
-    else:
-        yield f"epochs = {plan.epochs} # at most" if plan.epochs else "# epochs = 60 # at most; 40 to 100 by default"
-        yield "# patience = 10 # epochs without improvement before training stops"
-        yield "# batch_size = 128 # by default 32 to 256, depending on the number of records"
-    yield "# members = 8 # networks of the primary, averaged: more accurate, no more traffic; 1 trains fastest"
-    yield '# wire = "float32" # exact numbers, four times the traffic'
-    yield 'wire = "int8" # rounds activations and gradients to one byte, with a scale per row'
-    yield "\n[protection]"
-    yield "# For the trees of method stacked, the secondary sends random features of every linked row, once."
-    yield "# They hide little: anyone who knows some rows can estimate the rest; `fedsim approve` measures how well."
-    yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
-    for key in plan.links:
-        yield from _linkage_lines(plan, key)
+    environment.filters |= {
+        "toml": to_toml,
+        "entry": lambda entry: to_toml(entry)[2:-2],
+        "detail": METRICS.detail,
+        "fields": _schema_fields,
+    }
+    template = environment.get_template(f"{file}.toml.jinja")
+    return template.render(schema=SCHEMA_FILES[file], fill_in=FILL_IN_MARK, certificates=CERTIFICATE_FOLDER, **values)
 
 
-def _linkage_lines(plan: SetupPlan, key: str) -> Iterator[str]:
-    link, name = plan.links[key], plan.names[key]
-    comment = "" if "secondary" in plan.own else f" # {FILL_IN_MARK} the secondary's name, here and in the next header"
-    yield f"\n[secondaries.{name}]{comment}"
-    yield f"k = {link.k} # partners per record of the primary"
-    yield f"metric = {to_toml(link.metric)}"
-    if len(link.schema.fields) > 1 and link.schema.positions:
-        yield '# similarities = "fields" # one per place or number: the primary can locate each separately'
-    elif len(link.schema.fields) > 1:
-        yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
-    if METRICS.detail(link.metric, "relative"):
-        off = "" if link.relative else "# "
-        yield f"{off}relative = true # a partner that resembles many records counts less for each of them"
-    if plan.sigma:
-        yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
-        yield "# without this line there is no noise."
-        yield f"sigma = {plan.sigma:g}"
-    else:
-        yield "# No noise on the similarities: the primary sees their exact values. `sigma = 0.2` would add noise."
-    yield f"\n[secondaries.{name}.schema]"
-    yield "version = 1"
-    if not link.schema.positions and plan.whole:
-        yield "# Ranges and thresholds are round numbers that cover both tables; values outside a range are refused."
-    elif not link.schema.positions:
-        yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
-    yield "fields = ["
-    for described in link.schema.to_dict()["fields"]:
+def _schema_fields(schema: Schema) -> Iterator[str]:
+    """Yield the fields of a schema as TOML."""
+    for described in schema.to_dict()["fields"]:
         settings = []
         for name, value in described["encoding"].items():
             is_date = described["encoding"]["kind"] == "date" and name in ("low", "high")
             is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
             settings.append(f"{name} = {to_toml(int(value) if is_whole else value, date=is_date)}")
         columns = [f"{name} = {to_toml(described[name])}" for name in ("column", "longitude") if name in described]
-        yield f"  {{ {', '.join(columns)}, encoding = {{ {', '.join(settings)} }} }},"
-    yield "]"
+        yield f"{{ {', '.join(columns)}, encoding = {{ {', '.join(settings)} }} }}"
 
 
-_ROLE_COMMENTS = {
-    "coordinator": "the coordinator: it compares encoded identifiers and has neither table nor key",
-    "primary": "the primary: it has the label and learns from the partner's records",
-    "secondary": "a secondary: it lets the primary learn from its records, under its own conditions",
-}
-
-
-def render_party(plan: SetupPlan, key: str, folder: Path) -> str:
-    """Return the text of a party file.
-
-    Parameters
-    ----------
-    plan
-        The content of all files.
-    key
-        The party's key in the plan.
-    folder
-        Where the file will be written; paths in it are relative to this folder if it is near.
-    """
-    return "\n".join(_party_lines(plan, key, folder)) + "\n"
-
-
-def render_coordinator(name: str) -> str:
-    """Return the text of a coordinator's party file, which needs nothing but its name."""
-    return "\n".join(_head_lines(name, "coordinator")) + "\n"
-
-
-def _head_lines(name: str, role: str) -> Iterator[str]:
-    yield f"#:schema ./schemas/{SCHEMA_FILES['party']}"
-    yield f"# {name}, {_ROLE_COMMENTS[role]}. No other party sees this file."
-    yield f"name = {to_toml(name)}"
-    yield f"role = {to_toml(role)}"
-    yield f"folder = {to_toml(f'{name}-run')} # approvals, runs, models and the audit log"
-    yield "\n[tls] # created by `fedsim certs`; not needed while all parties run in one process"
-    yield f'authority = "{CERTIFICATE_FOLDER}/ca.pem"'
-    yield f'certificate = "{CERTIFICATE_FOLDER}/{role}-{name}.pem"'
-    yield f'key = "{CERTIFICATE_FOLDER}/{role}-{name}.key"'
-
-
-def _party_lines(plan: SetupPlan, key: str, folder: Path) -> Iterator[str]:
-    own, role = plan.own.get(key), plan.role_of(key)
-    yield from _head_lines(plan.names[key], role)
-    if own is None:
-        return
-    yield "\n[data]"
-    yield from _source_lines(own.source, folder)
-    if own.separator:
-        yield f"separator = {to_toml(own.separator)}"
-    if own.missing:
-        yield f"missing = {to_toml(own.missing)} # words that mark missing values"
-    if own.formats:
-        yield "\n[data.formats] # how numbers and dates are written; `fedsim explain data.formats` lists what is known"
-        yield from (to_toml({name: str(written)})[2:-2] for name, written in own.formats.items())
-    yield from _identifier_lines(own.identifiers)
-    yield from _feature_lines(own.learning)
-    if role == "primary":
-        yield "\n[label]"
-        comment = plan.label.reason if plan.label else FILL_IN_MARK
-        yield f"column = {to_toml(plan.label.word if plan.label else '')} # {comment}"
-    yield "\n[linkage]"
-    yield f"key = {to_toml(KEY_FILE)} # the same at primary and secondary, never at the coordinator"
-    if role == "secondary":
-        yield "\n[policy] # conditions that every job must meet; `fedsim explain policy` lists more"
-        if plan.sigma:
-            yield f"min_sigma = {plan.sigma:g} # refuses jobs with less noise"
-        columns = (*own.linking, *own.learning.columns)
-        yield f"columns = {to_toml(columns)} # no other column may be used"
-
-
-def _identifier_lines(identifiers: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Yield the own names of identifiers where they differ; per secondary if an agreed name stands for two columns."""
+def _renamed_identifiers(identifiers: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield sections of own names that differ; per secondary if an agreed name stands for two columns."""
     pairs = {pair for columns in identifiers.values() for pair in columns.items()}
     sections = {f"identifiers.{name}": columns for name, columns in identifiers.items()}
     if len(pairs) == len({agreed for agreed, _ in pairs}):
-        merged = {agreed: column for columns in identifiers.values() for agreed, column in columns.items()}
-        sections = {"identifiers": merged}
+        sections = {"identifiers": dict(pair for columns in identifiers.values() for pair in columns.items())}
     for section, columns in sections.items():
-        renamed = {agreed: column for agreed, column in columns.items() if agreed != column}
-        if renamed:
-            yield f"\n[{section}] # agreed name = own column"
-            yield from (to_toml({agreed: column})[2:-2] for agreed, column in renamed.items())
+        if renamed := {agreed: column for agreed, column in columns.items() if agreed != column}:
+            yield section, renamed
 
 
 def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
@@ -259,27 +145,6 @@ def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
     yield f"table = {to_toml(source.table)}"
     if not source.file:
         yield "# the password comes from PGPASSWORD or ~/.pgpass; one in the URL is not copied"
-
-
-def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
-    if learning.dropped or learning.linking:
-        yield "\n[features]"
-    if learning.linking:
-        yield "# Identifiers are features, too: they stay here, and often help more than the partners' features."
-        yield f"columns = {to_toml((*learning.columns, *learning.linking))}"
-        yield from (f"# left out: {to_toml(name)}, {reason}" for name, reason in learning.dropped)
-    elif learning.dropped:
-        yield "drop = ["
-        yield from (f"  {to_toml(name)}, # {reason}" for name, reason in learning.dropped)
-        yield "]"
-    yield "\n[features.kinds] # number, category or date; add a line to change the kind of a column"
-    for name, kind in learning.declared.items():
-        comment = " # a code, not a quantity" if name in learning.codes else ""
-        yield to_toml({name: kind})[2:-2] + comment
-    for kind, names in learning.by_kind():
-        open_names = [name for name in names if name not in learning.declared]
-        if open_names:
-            yield f"# {kind}: {', '.join(map(to_toml, open_names))}"
 
 
 def relative_path(path: Path, folder: Path) -> str:
@@ -304,13 +169,6 @@ def secondary_keys(number: int) -> list[str]:
 def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
     """Return a name for every party by its key, derived from its table if that is available.
 
-    Parameters
-    ----------
-    sources
-        The available tables by the key of their party.
-
-    Examples
-    --------
     >>> propose_party_names({"primary": Path("Flats 2020.csv.gz")})
     {'coordinator': 'notary', 'primary': 'flats-2020', 'secondary': 'partner'}
     """
