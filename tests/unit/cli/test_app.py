@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
 import shutil
 import signal
@@ -35,17 +34,6 @@ FOR_PEOPLE = {"bench"}
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*FEDSIM, *words], capture_output=True, text=True, timeout=300, env=PLAIN, check=False)
-
-
-def on_a_terminal(*words: str) -> str:
-    """What a command prints where it believes that a person looks."""
-    ours, theirs = pty.openpty()
-    env = PLAIN | {"TERM": "xterm-256color"}
-    subprocess.run([*FEDSIM, *words], stdout=theirs, stderr=theirs, stdin=theirs, timeout=300, env=env, check=False)
-    os.close(theirs)
-    output = os.read(ours, 1 << 16).decode()
-    os.close(ours)
-    return output
 
 
 @pytest.fixture
@@ -109,17 +97,6 @@ def test_invalid_input_exits_with_two_and_without_traceback(words):
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_ends_a_waiting_party_with_130(tmp_path):
-    fill(tmp_path)
-    words = [*FEDSIM, "party", "job.toml", "notary.toml"]
-    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=PLAIN) as party:
-        assert party.stderr.readline()
-        party.send_signal(signal.SIGINT)
-        rest = party.stderr.read().decode()
-    assert party.returncode == ExitCode.STOPPED
-    assert "Traceback" not in rest
-
-
 LONG = {
     "train": ["train", "job.toml", "notary.toml", "city.toml", "rentals.toml", "--again"],
     "party": ["party", "job.toml", "notary.toml"],
@@ -141,13 +118,6 @@ def test_ctrl_c_says_in_one_line_how_to_continue(tmp_path, words):
     assert "Traceback" not in output
     command = shlex.join(word for word in words if word != "--again")
     assert [line for line in output.splitlines() if "continue" in line] == [f"stopped; to continue: fedsim {command}"]
-
-
-def test_the_primary_cannot_stay_after_training(tmp_path):
-    fill(tmp_path)
-    refused = CliRunner().invoke(app, ["party", str(tmp_path / "job.toml"), str(tmp_path / "city.toml"), "--stay"])
-    assert isinstance(refused.exception, FedSimError)
-    assert refused.exception.code == "stay-at-primary"
 
 
 def test_there_are_at_most_twenty_commands_beside_those_for_research():
@@ -204,19 +174,6 @@ def test_commands_that_only_read_files_do_not_wait_for_libraries_that_train():
     heavy = "{'torch', 'numba', 'sklearn', 'pandas', 'fastapi'}"
     code = f"import sys; from fedsim.cli import results, agreement, init; print(*({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
-
-
-@pytest.mark.parametrize("words", [["--help"], ["check", "absent.toml"], ["explain", "tau"]])
-def test_no_colour_goes_into_a_pipe(words):
-    done = run(*words)
-    assert len(done.stdout) > 100
-    assert "\x1b" not in done.stdout + done.stderr
-
-
-def test_a_terminal_gets_colour_unless_its_owner_wants_none(monkeypatch):
-    assert "\x1b[" in on_a_terminal("check", "absent.toml")
-    monkeypatch.setitem(PLAIN, "NO_COLOR", "1")
-    assert "\x1b[3" not in on_a_terminal("check", "absent.toml")
 
 
 def test_a_reader_that_goes_away_is_no_crash():

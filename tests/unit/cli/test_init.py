@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
-import tomllib
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from error_fixtures import raises
 from fedsim.cli.app import app
 from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
-from fedsim.config.party_file import identifier_columns, read_party_file
-from fedsim.config.settings_schema import load_schema
+from fedsim.config.party_file import read_party_file
 from fedsim.errors import FedSimError, InputError
 from fedsim.linkage.encoding import Key
 from fedsim_lab.datasets.generated import firms
@@ -46,21 +42,6 @@ def test_two_tables_become_files_that_train():
     output = fedsim("init", *BOTH, "--yes", "--epochs", "1")
     assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in output
     assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
-
-
-def test_the_files_say_what_was_found_and_pass_their_schemas():
-    fedsim("init", *BOTH, "--yes")
-    job, flats, rentals = read_job(Path("job.toml")), *map(read_party_file, map(Path, ("flats.toml", "rentals.toml")))
-    assert (job.task.kind, job.task.split, job.secondaries["rentals"].k) == ("regression", "group", 20)
-    assert job.training.batch_size == 32
-    assert job.training.patience < job.training.epochs
-    assert flats.features.columns == ("area", "storey", "age", "lat", "lon")
-    assert rentals.policy.columns == ("lat", "lon", "rooms", "rating", "rent")
-    for name, kind in (("job", "job"), ("flats", "party"), ("rentals", "party"), ("notary", "party")):
-        words = tomllib.loads(Path(f"{name}.toml").read_text(encoding="utf-8"))
-        Draft202012Validator(load_schema(kind)).validate(json.loads(json.dumps(words, default=date.isoformat)))
-        assert Path(f"{name}.toml").read_text(encoding="utf-8").startswith(f"#:schema ./schemas/{kind}.schema.json")
-        assert Path(f"schemas/{kind}.schema.json").is_file()
 
 
 def test_a_positive_and_strongly_skewed_label_is_learnt_on_a_log_scale():
@@ -117,17 +98,6 @@ def test_tables_without_a_common_identifier_are_told_both_options():
     PEOPLE.select("visits", income="visits").write_csv("patienten.csv")
     PEOPLE.select("visits").write_csv("kasse.csv")
     assert error_of("init", *REGISTERS, "--yes").code == "no-identifiers"
-
-
-@pytest.mark.parametrize(("role", "file"), [("primary", "flats"), ("secondary", "rentals")])
-def test_one_table_alone_leaves_marks_to_fill_in(role, file):
-    fedsim("init", f"--{role}", f"{file}.csv", "--yes")
-    marks = [line for line in Path("job.toml").read_text(encoding="utf-8").splitlines() if "FILL IN:" in line]
-    assert len(marks) >= 3
-    assert read_job(Path("job.toml")).task.kind == "regression"
-    assert read_party_file(Path(f"{file}.toml")).role == role
-    assert Path("linkage.key").exists() is (role == "primary")
-    assert not Path("notary.toml").exists()
 
 
 def test_the_labels_column_in_a_secondary_is_no_feature_unless_its_owner_says_so():
@@ -255,14 +225,6 @@ def test_wishes_that_cannot_be_met_are_told(words, code, details):
         fedsim("init", *words, "--yes")
 
 
-def test_tables_of_one_name_get_names_of_their_own():
-    for folder, table in (("a", TOWN.flats), ("b", TOWN.rentals)):
-        Path(folder).mkdir()
-        table.write_csv(Path(folder, "Our Data 2020.csv"))
-    fedsim("init", "--primary", "a/Our Data 2020.csv", "--secondary", "b/Our Data 2020.csv", "--yes")
-    assert [party.name for party in read_job(Path("job.toml")).parties] == ["notary", "our-data-2020", "secondary"]
-
-
 def write_three_tables() -> list[str]:
     """Flats with a landlord, rentals that link by place, and a register of landlords; return them as options."""
     landlords = firms(np.random.default_rng(7), ours=300, theirs=200)
@@ -307,36 +269,6 @@ def test_options_about_one_secondary_are_refused_with_several(option, value):
 def test_several_secondaries_need_a_primary():
     with raises(FedSimError, "no-primary"):
         fedsim("init", "--secondary", "rentals.csv", "--secondary", "flats.csv", "--yes")
-
-
-def test_secondaries_with_tables_of_one_name_get_names_of_their_own():
-    for folder in ("a", "b", "c"):
-        Path(folder).mkdir()
-        TOWN.rentals.write_csv(Path(folder, "Secondary 2.csv"))
-    more = [word for folder in ("a", "b", "c") for word in ("--secondary", f"{folder}/Secondary 2.csv")]
-    fedsim("init", "--primary", "flats.csv", *more, "--on", "lat,lon", "--label", "price", "--yes")
-    assert list(read_job(Path("job.toml")).secondaries) == ["secondary-2", "secondary-2-2", "secondary-3"]
-
-
-def test_one_agreed_name_may_mean_different_columns_of_the_primary():
-    homes = TOWN.flats.rename({"lat": "home_lat", "lon": "home_lon"})
-    homes.with_columns(work_lat=pl.col("home_lat") + 0.01, work_lon="home_lon").write_csv("flats.csv")
-    TOWN.rentals.rename({"lat": "home_latitude", "lon": "home_longitude"}).write_csv("rentals.csv")
-    TOWN.rentals.rename({"lat": "work_latitude", "lon": "work_longitude"}).write_csv("offices.csv")
-    fedsim("init", *BOTH, "--secondary", "offices.csv", "--label", "price", "--yes")
-    job, flats = read_job(Path("job.toml")), read_party_file(Path("flats.toml"))
-    assert {name: identifier_columns(job, flats, name) for name in job.secondaries} == {
-        "rentals": {"lat": "home_lat", "lon": "home_lon"},
-        "offices": {"lat": "work_lat", "lon": "work_lon"},
-    }
-    assert {"home_lat", "home_lon", "work_lat", "work_lon"} <= set(flats.features.columns)
-
-
-@pytest.mark.parametrize(("epochs", "patience"), [(1, 1), (8, 4), (500, 17)])
-def test_few_epochs_get_a_patience_that_fits(epochs, patience):
-    result = json.loads(fedsim("init", *BOTH, "--epochs", str(epochs), "--yes", "--json"))
-    training = read_job(Path("job.toml")).training
-    assert (training.epochs, training.patience) == (result["epochs"], result["patience"]) == (epochs, patience)
 
 
 def test_quiet_prints_nothing():

@@ -23,7 +23,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.app import app
-from fedsim.cli.party import measure_traffic
 from fedsim.cli.results import match_columns
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
@@ -212,10 +211,3 @@ def test_matches_are_numbered_in_the_order_of_the_file():
     assert partner.to_list() == [1, None, 1]
     assert match.to_list() == [0.9, 0.2, 0.8]
     assert none.to_list() == pytest.approx([0.0, 0.7, 0.2])
-
-
-def test_a_command_gives_the_signals_of_its_process_back():
-    before = signal.getsignal(signal.SIGINT)
-    with measure_traffic(quiet=True):
-        assert signal.getsignal(signal.SIGINT) != before
-    assert signal.getsignal(signal.SIGINT) == before

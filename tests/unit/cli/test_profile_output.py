@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import polars as pl
@@ -25,12 +24,6 @@ def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def profiled(*words: str) -> dict[str, dict[str, str]]:
-    """The columns of all tables by name."""
-    tables = json.loads(fedsim("profile", *words, "--json"))["tables"]
-    return {column["name"]: column for table in tables.values() for column in table["columns"]}
-
-
 def test_two_tables_link_as_init_would_link_them():
     found = json.loads(fedsim("profile", "flats.csv", "rentals.csv", "--json"))
     init = json.loads(fedsim("init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--yes", "--json"))
@@ -38,49 +31,6 @@ def test_two_tables_link_as_init_would_link_them():
     assert (found["label"], found["task"], found["split"]) == (init["label"], init["task"], init["split"])
     roles = {one["name"]: one["role"] for one in found["tables"]["flats.csv"]["columns"]}
     assert {name for name, role in roles.items() if "feature" in role} == set(init["features"]["primary"])
-
-
-def test_numbers_are_compared_by_range_and_texts_by_equality():
-    PEOPLE.write_csv("others.csv")
-    tables = {"number": ("flats.csv", "rentals.csv"), "text": ("people.csv", "others.csv")}
-    found = {kind: json.loads(fedsim("profile", *names, "--json"))["overlap"] for kind, names in tables.items()}
-    assert found["number"][0]["values of rentals.csv"].endswith(" % within the range of flats.csv")
-    names = {row["identifier"]: row["values of people.csv"] for row in found["text"]}
-    assert names["last_name"] == "100 % also in others.csv"
-
-
-def test_one_table_shows_gaps_identifiers_and_what_looks_personal():
-    columns = profiled("people.csv", "--label", "visits")
-    assert columns["gaps"]["missing"] == PEOPLE.filter(pl.col("visits") > 5).height
-    assert columns["last_name"]["role"] == "identifier"
-    assert columns["visits"]["role"] == "label"
-    assert columns["contact"]["personal"].startswith("e-mail")
-    assert {name for name, column in columns.items() if column["personal"]} >= {
-        "first_name",
-        "contact",
-        "date_of_birth",
-    }
-
-
-def test_no_cell_is_in_the_page_or_in_the_output():
-    output = fedsim("profile", "people.csv", "--out", "page.html") + Path("page.html").read_text()
-    texts = [text for name in ("first_name", "last_name") for text in PEOPLE[name].unique()]
-    assert [text for text in texts if re.search(rf"\b{text}\b", output)] == []
-    assert not re.search(r"p\d+@example|\d{4}-\d{2}-\d{2}", output)
-
-
-def test_ranges_end_at_round_numbers_and_say_so():
-    assert "range (rounded outwards)" in fedsim("profile", "flats.csv")
-    low, high = map(float, profiled("flats.csv")["area"]["range"].split(" to "))
-    assert low < TOWN.flats["area"].min()
-    assert high > TOWN.flats["area"].max()
-
-
-def test_what_would_stop_init_is_a_warning():
-    TOWN.rentals.select("rooms", "rent").write_csv("rentals.csv")
-    found = json.loads(fedsim("profile", "flats.csv", "rentals.csv", "--json"))
-    assert found["link_by"] == []
-    assert len(found["warnings"]) == 1
 
 
 def test_a_page_replaces_no_table():

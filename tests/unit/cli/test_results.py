@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.cli import main
-from fedsim.report.run_data import list_runs
-from fedsim.runs.run_folder import run_path
-from job_fixtures import lay_out, read_all
 from run_fixtures import progress_facts, record_of, write_ladder, write_run
 
 
@@ -98,36 +94,6 @@ def test_a_folder_with_one_run_in_it_will_do(folder: Path, capsys: pytest.Captur
 def test_a_folder_that_is_no_run_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(folder / "rentals-run" / "flats-a")) == 2
     assert "no finished run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("run_name", "file"), [("flats-c", "progress.json"), ("flats-a", "run.json")])
-def test_a_damaged_run_hides_no_other(
-    folder: Path, capsys: pytest.CaptureFixture[str], run_name: str, file: str
-) -> None:
-    (folder / "city-run" / run_name / file).write_text("[]")
-    assert run("runs", str(folder)) == 0
-    lines = capsys.readouterr().out.splitlines()
-    states = {line.split()[0]: line.split()[-1] for line in lines[1:4]}
-    assert states.pop(f"city-run/{run_name}") == "damaged"
-    assert len(states) == 2
-    assert any(line.startswith(f"city-run/{run_name}: ") and file in line for line in lines)
-
-
-def test_a_run_that_fell_silent_has_died(tmp_path: Path) -> None:
-    put(tmp_path / "flats-a", state="running", updated="2026-11-15T10:00:00.000+00:00")
-    last = datetime(2026, 11, 15, 10, tzinfo=UTC)
-    states = [list_runs(tmp_path, last + timedelta(seconds=silent))[0].state for silent in (6, 60)]
-    assert states == ["running", "died"]
-
-
-def test_a_training_tells_programs_where_run_and_report_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lay_out(tmp_path)
-    job, files = read_all(tmp_path)
-    words = ["train", str(tmp_path / "job.toml"), *(str(tmp_path / f"{name}.toml") for name in files)]
-    assert run(*words, "--quiet", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert Path(found["folder"]) == run_path(job, files["city"])
-    assert Path(found["report"]).is_file()
 
 
 def test_the_ladder_of_another_job_is_noted_and_not_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

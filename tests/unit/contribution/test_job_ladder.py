@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import stat
-
 import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.cli.evaluation import restrict_to_owner
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import with_embedding, with_settings
 from fedsim.contribution.rungs import STACKED, ResultStore, train_missing
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table
-from fedsim.errors import FileError
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.runs.record import read_test_predictions
 from fedsim.runs.run_folder import run_path
@@ -123,21 +119,3 @@ def test_groups_of_numbers_are_numbered_as_they_were_before_they_were_read(tmp_p
 
 def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):
     assert cases(tmp_path, ONLY_PLACES).primary.numbers.shape == (300, 2)
-
-
-@pytest.mark.parametrize("out", ["/proc/nowhere", "file"])
-def test_a_folder_that_cannot_be_created_is_refused_with_the_option_that_names_it(tmp_path, out):
-    (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="--out"):
-        restrict_to_owner(tmp_path / out)
-
-
-@pytest.mark.parametrize(("inside", "mode"), [(None, 0o700), ("results.jsonl", 0o700), ("thesis.txt", 0o755)])
-def test_a_folder_for_comparisons_is_closed_and_one_of_other_things_left_alone(tmp_path, inside, mode):
-    out = tmp_path / "out"
-    out.mkdir(mode=0o755)
-    if inside:
-        (out / inside).touch()
-    restrict_to_owner(out)
-    assert stat.S_IMODE(out.stat().st_mode) == mode
-    assert stat.S_IMODE((out / "predictions").stat().st_mode) == 0o700

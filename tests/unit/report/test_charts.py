@@ -4,59 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from xml.etree import ElementTree
+from collections import Counter
 
 import numpy as np
-import polars as pl
 import pytest
 
+from chart_fixtures import cell_records, drawn, shapes
+from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.report.charts import (
     AxisLabels,
     ChartLabels,
     ChartRow,
     LineSeries,
+    MapLinks,
+    bin_edges,
+    grid_map_figure,
+    grid_positions,
     histogram_figure,
     lines_figure,
     reuse_figure,
     rows_figure,
 )
 from fedsim.report.model_charts import (
-    calibration_figure,
-    calibration_warnings,
-    confusion_figure,
     density_figure,
-    group_figures,
-    importance_figure,
 )
-from fedsim.report.page import Figure
-from fedsim.runs.record import GroupError
-from fedsim.training.explain import MergeImportance
 
 LABELS = ChartLabels("title", "caption", "axis", ("name", "value"))
 WORDS = {"title": "title", "caption": "caption"}
 SIZES = [0.0, 1e-300, 1e-5, 1.0, 12345.0, 1e17, -3.5]
-
-
-def shapes(figure: Figure, kind: str) -> list[ElementTree.Element]:
-    assert not re.search(r"\b(nan|inf)\b", figure.picture)
-    drawn = ElementTree.fromstring(figure.picture)  # noqa: S314 - our own drawing
-    return [shape for shape in drawn.iter() if kind in (shape.get("class") or "").split()]
-
-
-def drawn(figure: Figure | None) -> Figure:
-    assert figure is not None
-    return figure
-
-
-def cell_records(figure: Figure) -> list[int]:
-    """Records of every cell."""
-    words = [cell.findtext("title") or "" for cell in shapes(figure, "cell")]
-    return [int(warning.rpartition(": ")[2].split()[0].replace(",", "")) for warning in words]
-
-
-def judged(truth: list[str], predicted: list[str]) -> pl.DataFrame:
-    confidence = np.linspace(0.5, 1.0, len(truth))
-    return pl.DataFrame({"truth": truth, "predicted": predicted, "confidence": confidence})
 
 
 @pytest.mark.parametrize("low", SIZES)
@@ -98,48 +73,6 @@ def test_a_value_that_is_no_number_leaves_a_gap_in_its_line() -> None:
     assert shapes(lines_figure([LineSeries("one", [math.nan])], AxisLabels("x", "y"), **WORDS), "hover")
 
 
-def test_every_cell_of_the_classes_has_its_number_where_nobody_points_at_it() -> None:
-    figure = drawn(confusion_figure(judged(["a"] * 1200 + ["b"] * 9, ["a"] * 1198 + ["b"] * 11)))
-    assert [text.text for text in shapes(figure, "figure")] == ["1,198", "<3", "0", "9"]
-    many = [str(number) for number in range(12)]
-    crowded = drawn(confusion_figure(judged(many * 1200, many * 1200)))
-    assert {text.text for text in shapes(crowded, "figure")} == {"1k", "0"}
-
-
-def test_a_heat_map_has_a_scale() -> None:
-    figure = importance_figure(MergeImportance("rentals", np.arange(10.0).reshape(5, 2)))
-    texts = re.findall(r">≥ ([^<]+)<", figure.picture)
-    assert texts == ["0", "1.8", "3.6", "5.4", "7.2"]
-
-
-def sure(confidence: float, right: int) -> pl.DataFrame:
-    truth, found = ["a", "b"] * 50, (["a", "b"] * 50)[:right] + ["c"] * (100 - right)
-    return pl.DataFrame({"truth": truth, "predicted": found, "confidence": [confidence] * 100})
-
-
-def test_an_overconfident_model_gets_a_warning() -> None:
-    (warning,) = calibration_warnings(sure(0.99, 84), 0.6)
-    assert "99 %" in warning
-    assert "84 %" in warning
-    (warning,) = calibration_warnings(sure(0.85, 84), 0.7)
-    assert "0.7 is worse than 0.693" in warning
-    assert not [*calibration_warnings(sure(0.85, 84), 0.6), *calibration_warnings(sure(0.99, 84)[:0], 0.6)]
-
-
-def test_most_test_records_are_in_a_cell_and_none_is_alone_there() -> None:
-    rng = np.random.default_rng(0)
-    for records in (3, 5, 40, 2000):
-        truth = rng.normal(size=records)
-        figure = drawn(density_figure(truth, truth + rng.normal(size=records) / 10, unit=""))
-        assert min(cell_records(figure)) >= 3
-        left = records - sum(cell_records(figure))
-        assert left <= 0.21 * records
-        assert (f"Not drawn: {left} record" in figure.caption) == (left > 0)
-    far = drawn(density_figure(np.append(truth, 1e6), np.append(truth, 0.0), unit=""))
-    assert "far away" in far.caption
-    assert density_figure(truth[:2], truth[:2], unit="") is None
-
-
 def test_what_is_no_number_is_not_drawn() -> None:
     values = np.array([1.0, 2.0, 2.0, 2.0, np.nan, np.inf])
     assert sum(cell_records(drawn(density_figure(values, values, unit="")))) >= 3
@@ -157,21 +90,6 @@ def test_no_bin_holds_one_or_two_records() -> None:
     assert float(figure.rows[-1][1]) < 3.2
 
 
-def test_classes_are_counted_where_truth_and_prediction_meet() -> None:
-    figure = drawn(confusion_figure(judged(["a"] * 4 + ["b"] * 4, ["a"] * 3 + ["b"] * 5)))
-    assert figure.rows == (("a", "3", "fewer than 3"), ("b", "0", "4"))
-    assert "87.5 % of 8 test records" in figure.caption
-    assert confusion_figure(judged(["a"], ["a"])) is None
-    many = [str(number) for number in range(40)] * 3
-    assert len(shapes(drawn(confusion_figure(judged(many, many))), "cell")) == 12 * 12
-
-
-def test_calibration_compares_confidence_with_accuracy() -> None:
-    figure = drawn(calibration_figure(judged(["a"] * 20, ["b"] * 10 + ["a"] * 10)))
-    assert [row[1] for row in figure.rows][::4] == ["0 % of 4 correct", "100 % of 4 correct"]
-    assert calibration_figure(judged(["a"] * 2, ["a"] * 2)) is None
-
-
 def test_candidates_are_counted_in_ranges_that_double() -> None:
     figure = reuse_figure(np.array([0, 1, 1, 5]), title="t", caption="c")
     assert figure.rows == (
@@ -182,10 +100,50 @@ def test_candidates_are_counted_in_ranges_that_double() -> None:
     )
 
 
-def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:
-    groups = [
-        GroupError(f"c{column}", f"g{part}", 20, 1.0 + column * part, 0.0) for column in range(6) for part in (0, 1)
-    ]
-    alone = GroupError("alone", "all", 20, 99.0, 0.0)
-    found = group_figures([*groups, alone], numbers=True)
-    assert [figure.title for figure in found] == [f"Error by c{column}" for column in (5, 4, 3, 2)]
+def test_whole_numbers_get_a_bin_each_and_a_far_tail_is_cut() -> None:
+    assert bin_edges(np.array([0.0, 1.0, 2.0])).tolist() == [-0.5, 0.5, 1.5, 2.5]
+    values = np.append(np.random.default_rng(0).random(999), 1000.0)
+    assert bin_edges(values)[-1] < 2.0
+
+
+def test_cells_of_the_map_hold_the_median_of_their_records() -> None:
+    alone = grid_positions(np.zeros((3, 2)), np.array([5.0, 1.0, 3.0]))
+    assert alone.value.tolist() == [3.0]
+    everyone = grid_positions(np.random.default_rng(0).random((50_000, 2)), np.ones(50_000))
+    assert everyone.records.sum() == 50_000
+
+
+def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
+    rng = np.random.default_rng(1)
+    places = rng.uniform([52.0, 13.0], [52.5, 13.8], (4000, 2))
+    figure = grid_map_figure(places, rng.random(4000), title="Map", caption="")
+    assert figure is not None
+    text = str(figure.picture)
+    ticks = {
+        label: float(at) for at, label in re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)°', text)
+    }
+    assert {"13.2", "13.6"} <= set(ticks)
+    start, end = map(float, re.findall(r'd="M([\d.]+),[\d.]+L([\d.]+),[\d.]+" class="baseline"', text)[0])
+    assert "10 km" in text
+    metres = float(great_circle_metres(np.array([[52.25, 13.2]]), np.array([[52.25, 13.6]]))[0])
+    assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["partner places", "own places only"])
+def test_lines_lead_where_most_links_of_a_cell_lead(known: bool) -> None:
+    rng = np.random.default_rng(3)
+    ours, theirs, partner = rng.random((60, 2)), 0.2 + 0.6 * rng.random((40, 2)), rng.integers(0, 40, (60, 4))
+    grid = grid_positions(ours, np.ones(60))
+    found = MapLinks(partner, theirs if known else None).lines(grid)
+    of_partner = [tuple(map(int, place)) for place in grid.locate(theirs)]
+    for cell, ends in enumerate(found):
+        links = partner[grid.member == cell].ravel().tolist()
+        wanted: Counter[tuple[int, int]] = Counter()
+        for link_ in links:
+            if known and of_partner.count(of_partner[link_]) >= 3:
+                wanted[of_partner[link_]] += 1
+            for other in set(grid.member[(partner == link_).any(axis=1)].tolist()) - {cell, -1} if not known else ():
+                wanted[int(grid.column[other]), int(grid.row[other])] += 1
+        most = sorted((n for n in wanted.values() if n >= 3), reverse=True)
+        assert [wanted[int(x), int(y)] for x, y in ends] == most[:6]
+    assert any(found)

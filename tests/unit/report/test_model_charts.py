@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from chart_fixtures import cell_records, drawn, shapes
 from fedsim.report.formatting import format_percent
-from fedsim.report.model_charts import importance_figure, judge_weights, weight_figure, write_gates_page
+from fedsim.report.model_charts import (
+    calibration_figure,
+    calibration_warnings,
+    confusion_figure,
+    density_figure,
+    group_figures,
+    importance_figure,
+    judge_weights,
+    threshold_figure,
+    weight_figure,
+    write_gates_page,
+)
+from fedsim.runs.record import GroupError
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
 from fedsim.types import Floats, Links, Split
@@ -81,3 +96,118 @@ def test_the_verdict_adds_what_all_gates_make_of_the_most_similar_records(neares
 
 def test_a_flat_curve_is_drawn() -> None:
     assert "<path" in str(weight_figure(WeightCurve("a", np.linspace(-3, 3, 5), np.full(5, 0.5))).picture)
+
+
+def judged(truth: list[str], predicted: list[str]) -> pl.DataFrame:
+    confidence = np.linspace(0.5, 1.0, len(truth))
+    return pl.DataFrame({"truth": truth, "predicted": predicted, "confidence": confidence})
+
+
+def test_every_cell_of_the_classes_has_its_number_where_nobody_points_at_it() -> None:
+    figure = drawn(confusion_figure(judged(["a"] * 1200 + ["b"] * 9, ["a"] * 1198 + ["b"] * 11)))
+    assert [text.text for text in shapes(figure, "figure")] == ["1,198", "<3", "0", "9"]
+    many = [str(number) for number in range(12)]
+    crowded = drawn(confusion_figure(judged(many * 1200, many * 1200)))
+    assert {text.text for text in shapes(crowded, "figure")} == {"1k", "0"}
+
+
+def test_a_heat_map_has_a_scale() -> None:
+    figure = importance_figure(MergeImportance("rentals", np.arange(10.0).reshape(5, 2)))
+    texts = re.findall(r">≥ ([^<]+)<", figure.picture)
+    assert texts == ["0", "1.8", "3.6", "5.4", "7.2"]
+
+
+def sure(confidence: float, right: int) -> pl.DataFrame:
+    truth, found = ["a", "b"] * 50, (["a", "b"] * 50)[:right] + ["c"] * (100 - right)
+    return pl.DataFrame({"truth": truth, "predicted": found, "confidence": [confidence] * 100})
+
+
+def test_an_overconfident_model_gets_a_warning() -> None:
+    (warning,) = calibration_warnings(sure(0.99, 84), 0.6)
+    assert "99 %" in warning
+    assert "84 %" in warning
+    (warning,) = calibration_warnings(sure(0.85, 84), 0.7)
+    assert "0.7 is worse than 0.693" in warning
+    assert not [*calibration_warnings(sure(0.85, 84), 0.6), *calibration_warnings(sure(0.99, 84)[:0], 0.6)]
+
+
+def test_most_test_records_are_in_a_cell_and_none_is_alone_there() -> None:
+    rng = np.random.default_rng(0)
+    for records in (3, 5, 40, 2000):
+        truth = rng.normal(size=records)
+        figure = drawn(density_figure(truth, truth + rng.normal(size=records) / 10, unit=""))
+        assert min(cell_records(figure)) >= 3
+        left = records - sum(cell_records(figure))
+        assert left <= 0.21 * records
+        assert (f"Not drawn: {left} record" in figure.caption) == (left > 0)
+    far = drawn(density_figure(np.append(truth, 1e6), np.append(truth, 0.0), unit=""))
+    assert "far away" in far.caption
+    assert density_figure(truth[:2], truth[:2], unit="") is None
+
+
+def test_classes_are_counted_where_truth_and_prediction_meet() -> None:
+    figure = drawn(confusion_figure(judged(["a"] * 4 + ["b"] * 4, ["a"] * 3 + ["b"] * 5)))
+    assert figure.rows == (("a", "3", "fewer than 3"), ("b", "0", "4"))
+    assert "87.5 % of 8 test records" in figure.caption
+    assert confusion_figure(judged(["a"], ["a"])) is None
+    many = [str(number) for number in range(40)] * 3
+    assert len(shapes(drawn(confusion_figure(judged(many, many))), "cell")) == 12 * 12
+
+
+def test_calibration_compares_confidence_with_accuracy() -> None:
+    figure = drawn(calibration_figure(judged(["a"] * 20, ["b"] * 10 + ["a"] * 10)))
+    assert [row[1] for row in figure.rows][::4] == ["0 % of 4 correct", "100 % of 4 correct"]
+    assert calibration_figure(judged(["a"] * 2, ["a"] * 2)) is None
+
+
+def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:
+    groups = [
+        GroupError(f"c{column}", f"g{part}", 20, 1.0 + column * part, 0.0) for column in range(6) for part in (0, 1)
+    ]
+    alone = GroupError("alone", "all", 20, 99.0, 0.0)
+    found = group_figures([*groups, alone], numbers=True)
+    assert [figure.title for figure in found] == [f"Error by c{column}" for column in (5, 4, 3, 2)]
+
+
+def predictions(truth: list[str], predicted: list[str], confidence: list[float]) -> pl.DataFrame:
+    return pl.DataFrame({"truth": truth, "predicted": predicted, "confidence": confidence})
+
+
+def test_the_marked_threshold_has_the_best_balance():
+    truth = ["late"] * 4 + ["due"] * 8
+    predicted = ["late"] * 3 + ["due"] + ["late"] + ["due"] * 7
+    figure = threshold_figure(predictions(truth, predicted, [0.9, 0.9, 0.9, 0.7, 0.6, *[0.95] * 7]))
+    assert figure is not None
+    shares = ["30 %", "41.7 %", "100 %", "80 %"]  # threshold, selected, recall, precision
+    places = [figure.caption.index(share) for share in shares]
+    assert places == sorted(places)
+
+
+def test_shares_are_those_of_an_obvious_count():
+    truth, chance = ["b"] * 5 + ["a"] * 7, [0.91, 0.81, 0.71, 0.31, 0.21, 0.61, 0.41, 0.31, 0.21, 0.21, 0.11, 0.11]
+    predicted = ["b" if one >= 0.5 else "a" for one in chance]
+    figure = threshold_figure(predictions(truth, predicted, [max(one, 1 - one) for one in chance]))
+    assert figure is not None
+    at = {row[0]: row[1:] for row in figure.rows}
+    assert at["20"] == ("1", "0.5", "0.833")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        predictions(["a", "b", "c"] * 4, ["a"] * 12, [0.6] * 12),
+        predictions(["a"] * 10 + ["b"] * 2, ["a"] * 12, [0.6] * 12),
+        predictions(["a"] * 12, ["a"] * 12, [0.6] * 12),
+        predictions(["a", "b"] * 6, ["a"] * 11 + ["c"], [0.6] * 12),
+    ],
+    ids=["three classes", "too few of one", "one class", "a class that nobody is"],
+)
+def test_where_it_would_mislead_or_show_single_records_there_is_none(test):
+    assert threshold_figure(test) is None
+
+
+def test_a_name_of_a_class_is_inert():
+    hostile = "</script><b>"
+    figure = threshold_figure(predictions([hostile] * 4 + ["due"] * 8, ["due"] * 12, [0.6] * 12))
+    assert figure is not None
+    assert "<b>" not in figure.picture

@@ -13,18 +13,22 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 
 from browser import browser_page, needs_browser
 from fedsim.cli.demo import describe_received
 from fedsim.config.job import Job, read_job
-from fedsim.errors import FileError, InputError, SettingError
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage.private_linkage import load_private_links
+from fedsim.report.charts import grid_map_figure
 from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.page import escape_markdown
-from fedsim.report.run_data import read_ladder
+from fedsim.report.run_data import read_run
 from fedsim.report.run_report import (
     ACTIVATIONS,
     EMBEDDED_ROWS,
+    location_map_figures,
     tree_notes,
     visibility_table,
     write_report,
@@ -133,19 +137,6 @@ def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
     assert f"fedsim compare {arguments}" in html.unescape(page)
     assert "RUN" not in page
     assert "What the partner adds" not in read(page).found
-
-
-def test_a_ladder_beside_the_run_or_in_its_folder_compare_is_found(tmp_path: Path) -> None:
-    write_ladder(tmp_path / "compare", seeds=1)
-    found = read_ladder(tmp_path)
-    assert found is not None
-    assert found.splits == ["group", "random"]  # as older files have them, which do not name that of the headline
-    write_ladder(tmp_path, split="random")
-    assert read_ladder(tmp_path).splits == ["random", "group"]
-    (tmp_path / "ladder.json").write_text('{"format": 1}')
-    with pytest.raises(FileError) as caught:
-        read_ladder(tmp_path)
-    assert caught.value.code == "ladder-unreadable"
 
 
 @pytest.mark.parametrize("other", [{"job": "others"}, {"hash": "b" * 64}])
@@ -442,3 +433,29 @@ def test_places_are_drawn_only_where_their_owner_asks(tmp_path: Path) -> None:
     with pytest.raises(InputError) as changed:
         write_report(folder, files["city"])
     assert (changed.value.code, changed.value.records) == ("table-changed", 299)
+
+
+NAMES = [("lat", "lon", False), ("start_lat", "start_lon", True), ("Latitude", "Longitude", False)]
+
+
+@pytest.mark.parametrize(("lat", "lon", "blurred"), NAMES)
+def test_whatever_links_as_a_place_is_drawn_and_blurred_as_in_the_job(
+    tmp_path: Path, lat: str, lon: str, *, blurred: bool
+) -> None:
+    called = "" if lat == "lat" else f'[identifiers]\n{lat} = "lat"\n{lon} = "lon"\n\n'
+    own = {"[linkage]": f"{called}[linkage]"}
+    blur = f'\nblur = {{ latitude = "{lat}", longitude = "{lon}", epsilon_per_km = 1 }}' if blurred else ""
+    job = {'column = "lat"': f'column = "{lat}"', 'column = "lon"': f'column = "{lon}"', "epochs = 2": "epochs = 1"}
+    lay_out(tmp_path, {"job": {**job, "k = 5": f"k = 5{blur}"}, "city": own, "rentals": own})
+    agreed, files = read_all(tmp_path)
+    run_local(agreed, list(files.values()))
+    folder = run_path(agreed, files["city"])
+    assert "--map" in write_report(folder).read_text(encoding="utf-8")
+    page = write_report(folder, mapped=files["city"]).read_text(encoding="utf-8")
+    assert "Similarity on the map: rentals" in page
+    (drawn,) = location_map_figures(read_run(folder), files["city"])
+    places = pl.read_csv(tmp_path / "flats.csv").select("lat", "lon").to_numpy()
+    similarity = load_private_links(folder / "lists" / "rentals.safetensors").overall[:, 0].astype(np.float64)
+    plain = grid_map_figure(places, similarity, title="", caption="")
+    assert plain is not None
+    assert (drawn.rows != plain.rows) == blurred
