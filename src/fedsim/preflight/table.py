@@ -135,7 +135,8 @@ def _check_split(data: PartyData) -> Iterator[CheckFinding]:
         data.draw_split(data.job.task.split, np.random.default_rng(derive_seed(data.job.seed, data.own.name, "split")))
     except InputError as error:
         # The cells of the label and of identifiers have their own checks.
-        if error.code == "cannot-split" or error.details.get("column") not in (data.columns.label, *agreed):
+        faulty = error.details.get("column")
+        if error.code == "cannot-split" or faulty not in (data.columns.label, *agreed):
             yield error_finding("records", error)
 
 
