@@ -39,7 +39,7 @@ def test_a_setting_is_explained_with_type_default_and_example():
         ("job.name", ["name"]),
         ("party.network.listen", ["network.listen"]),
         ("encoding.hashes", 2 * ["secondaries.NAME.schema.fields.encoding.hashes"]),
-        ("wire", ["training.wire", "policy.wire"]),
+        ("wire", ["training.wire"]),
     ],
 )
 def test_a_setting_is_found_by_its_name_or_the_end_of_it(word, names):
