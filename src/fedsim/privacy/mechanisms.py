@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincinv, log_ndtr, ndtr
 
 from fedsim.errors import SettingError
 from fedsim.privacy.geodesy import to_degrees, validate_places
@@ -19,6 +18,8 @@ SUPPRESSED_SHARE = 0.1  # of the rare partners are suppressed in one round
 
 def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
     """Return the exact delta for which noise at this scale is (epsilon, delta)-private."""
+    from scipy.special import log_ndtr, ndtr  # noqa: PLC0415 - as long as all other imports of `fedsim check`
+
     validate_positive(sigma=sigma, sensitivity=sensitivity)
     half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
     return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
@@ -203,6 +204,8 @@ class PlanarLaplace:
         >>> PlanarLaplace(epsilon=0.01).radius(0.5).round(2)
         np.float64(167.83)
         """
+        from scipy.special import gammaincinv  # noqa: PLC0415 - as above
+
         # Radii have a gamma distribution. Lambert's W, the usual formula, loses all digits for the smallest shares.
         return np.asarray(gammaincinv(2.0, share) / self.epsilon)[()]
 
