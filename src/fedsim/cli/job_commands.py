@@ -161,29 +161,6 @@ def delete(
     run_delete(job, party, of or [], OutputMode(quiet, as_json))
 
 
-@privacy_app.command()
-def governance(
-    job: opt.JobFile,
-    parties: Annotated[
-        list[Path] | None,
-        argument("PARTY_FILE", "Your own party file, and those of others if you have them. Default: beside the job."),
-    ] = None,
-    out: Annotated[Path, option("FILE", "Markdown file to write.")] = Path("governance.md"),
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Write what a data protection officer asks for: processing, data flows, residual risks and open questions.
-
-    Everything comes from job, party files, approvals, ledgers and audits; what they do not say is listed as an open
-    question. Nothing is sent and no table is read.
-
-    fedsim privacy governance job.toml city.toml
-    """
-    from fedsim.cli.results import run_governance
-
-    run_governance(job, parties or [], out, OutputMode(quiet, as_json))
-
-
 # Run a job and use its model
 
 

@@ -373,22 +373,6 @@ def _read_token(path: Path) -> str:
 # Data protection
 
 
-def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: OutputMode) -> None:
-    """Write the document of a job; without party files, from those beside it that have the names of its parties."""
-    from fedsim.report.governance import write_governance
-
-    job = read_job(job_path)
-    if not parties:
-        beside = (job_path.with_name(f"{party.name}.toml") for party in job.parties)
-        parties = [path for path in beside if path.is_file()]
-    files = [read_party_file(path) for path in parties]
-    for file in files:
-        require_membership(job, file)
-    write_governance(job, files, out)
-    value = {"file": str(out), "parties": [str(path) for path in parties]}
-    mode.show(value, lambda: print_lines([f"Wrote {out}", f"from {', '.join(map(str, (job_path, *parties)))}"]))
-
-
 def run_delete(job_path: Path, party_path: Path, secondaries: Sequence[str], mode: OutputMode) -> None:
     """Delete stored rows of these secondaries, and all rows whose retention has ended."""
     job, own = read_job(job_path), read_party_file(party_path)

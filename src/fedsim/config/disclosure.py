@@ -37,13 +37,7 @@ class Paragraph:
 
 
 def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
-    """Yield name and value of the settings that an owner should read before approving the job.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """Yield name and value of the settings that an owner should read before approving the job."""
     training, protection = job.training, job.protection
     epochs = "set by the preset" if training.epochs is None else f"{training.epochs:,}"
     yield "job", f"{job.name}, hash {job.hash}"
@@ -230,13 +224,7 @@ def _feature_names(columns: PartyColumns) -> str:
 
 
 def privacy_guarantees(job: Job) -> list[str]:
-    """Return the guarantees of the job's privacy mechanisms, one sentence or two each.
-
-    Parameters
-    ----------
-    job
-        The job.
-    """
+    """Return the guarantees of the job's privacy mechanisms, one sentence or two each."""
     protection, lists = job.protection, job.secondaries
     found = [f"{name}: {sentence}" for name, terms in job.secondaries.items() for sentence in _list_guarantees(terms)]
     if protection.features:

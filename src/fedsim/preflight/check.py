@@ -591,18 +591,7 @@ def check_job(
 ) -> CheckReport:
     """Check a job and the parties whose files are on this machine; nothing is written.
 
-    Parameters
-    ----------
-    job_path
-        The job file.
-    party_paths
-        The party files on this machine.
-    link
-        The connection for which the cost is estimated.
-    now
-        The time at which certificates must be valid.
-    call_peers
-        Whether to make a TLS handshake with the other parties.
+    The cost is estimated for a ``link``; certificates must be valid ``now``.
     """
     title, job = f"job file {job_path}", None
     if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have

@@ -230,17 +230,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
 
 
 def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
-    """Estimate the cost of a job on a network connection.
-
-    Parameters
-    ----------
-    job
-        The job.
-    work
-        The sizes of the job, from :func:`build_workload`.
-    link
-        The network connection between the parties.
-    """
+    """Estimate the cost of a job on a network connection."""
     linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
     filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists)
     # Lists are linked one after the other, so that only the largest one is in memory.

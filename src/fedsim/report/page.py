@@ -113,26 +113,25 @@ def _read_own(name: str) -> str:
 @cache
 def _templates(package: str) -> Environment:
     """Return the templates of a package and of this folder, each of which is compiled once."""
-    folders = [PackageLoader(name, "") for name in dict.fromkeys([package, "fedsim.report"])]
-    environment = Environment(loader=ChoiceLoader(folders), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=_template_loader(package), autoescape=True, undefined=StrictUndefined)
     environment.filters["code"] = mark_code
     return environment
 
 
-def render_markdown(template: str, /, **content: Any) -> str:
-    """Render a Markdown template of this folder; everything put into it is escaped."""
-    return _markdown_templates().get_template(template).render(**content)
+def _template_loader(package: str) -> ChoiceLoader:
+    return ChoiceLoader([PackageLoader(name, "") for name in dict.fromkeys([package, "fedsim.report"])])
 
 
-@cache
-def _markdown_templates() -> Environment:
-    return Environment(  # noqa: S701 - Markdown, which `finalize` escapes
-        loader=PackageLoader("fedsim.report", ""),
+def render_markdown(template: str, package: str = "fedsim.report", /, **content: Any) -> str:
+    """Render a Markdown template, as :func:`render_template` does; everything put into it is escaped."""
+    environment = Environment(  # noqa: S701 - Markdown, which `finalize` escapes
+        loader=_template_loader(package),
         undefined=StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else escape_markdown(str(value)),
         trim_blocks=True,
         keep_trailing_newline=True,
     )
+    return environment.get_template(template).render(**content)
 
 
 def escape_markdown(text: str) -> str:

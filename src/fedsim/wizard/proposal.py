@@ -109,16 +109,9 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
 
 
 def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None) -> LinkageProposal:
-    """Propose encodings for identifiers; columns that cannot be linked are an error.
+    """Propose encodings for identifiers, at least one; columns that cannot be linked are an error.
 
-    Parameters
-    ----------
-    tables
-        The profiles of the available tables.
-    pairs
-        The identifiers; at least one.
-    requested_k
-        The user's number of partners; by default fewer for text, of which only the nearest are near.
+    By default there are fewer partners for text, of which only the nearest are near.
     """
     if not pairs:
         raise _no_identifiers_error(tables)
@@ -635,20 +628,10 @@ LABEL_TWIN_REASON = "has the name of the label, which it may give away"
 def propose_features(
     table: TableProfile, taken: Sequence[str], also: Sequence[str] = (), label: str | None = None
 ) -> FeatureProposal:
-    """Propose the feature columns.
+    """Propose the feature columns, without those that carry no information or identify persons.
 
-    Columns that carry no information or that identify persons are left out.
-
-    Parameters
-    ----------
-    table
-        The profile of the table.
-    taken
-        Columns that are not proposed, such as identifiers and the label.
-    also
-        Identifiers that are proposed as well if they are numbers or dates.
-    label
-        The name of another party's label; a column of that name is left out.
+    ``taken`` are columns with another use, of which numbers and dates in ``also`` are features as well. A column with
+    the name of another party's ``label`` is left out.
     """
     profiles = [column for column in table.columns.values() if column.name not in taken]
     reasons = {column.name: _uninformative_reason(column) or identifying_reason(column) for column in profiles}

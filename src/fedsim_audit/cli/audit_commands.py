@@ -60,6 +60,40 @@ def audit(
         raise typer.Exit(2)
 
 
+def governance(
+    job: opt.JobFile,
+    parties: Annotated[
+        list[Path] | None,
+        argument("PARTY_FILE", "Your own party file, and those of others if you have them. Default: beside the job."),
+    ] = None,
+    out: Annotated[Path, option("FILE", "Markdown file to write.")] = Path("governance.md"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write what a data protection officer asks for: processing, data flows, residual risks and open questions.
+
+    Everything comes from job, party files, approvals, ledgers and audits; what they do not say is listed as an open
+    question. Nothing is sent and no table is read.
+
+    fedsim privacy governance job.toml city.toml
+    """
+    from fedsim.cli.output import print_lines
+    from fedsim.config import read_job, read_party_file
+    from fedsim.config.party_file import require_membership
+    from fedsim_audit.governance import write_governance
+
+    agreed = read_job(job)
+    beside = (job.with_name(f"{party.name}.toml") for party in agreed.parties)
+    paths = parties or [path for path in beside if path.is_file()]
+    files = [read_party_file(path) for path in paths]
+    for file in files:
+        require_membership(agreed, file)
+    write_governance(agreed, files, out)
+    lines = [f"Wrote {out}", f"from {', '.join(map(str, (job, *paths)))}"]
+    value = {"file": str(out), "parties": [str(path) for path in paths]}
+    OutputMode(quiet, as_json).show(value, lambda: print_lines(lines))
+
+
 # Noise and bounds
 
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]

@@ -93,6 +93,7 @@ def write_governance(job: Job, files: Sequence[PartyFile], path: Path) -> None:
     agreed = (("parties", ", ".join(map(str, job.parties))), *disclosure.summarise_settings(job))
     text = render_markdown(
         "governance.md",
+        "fedsim_audit",
         job=job,
         parties=parties,
         agreed=PageTable("", ("", "setting"), agreed),

@@ -9,10 +9,10 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.config.stored_audit import audit_path
-from fedsim.report.governance import PartyEvidence, open_questions, write_governance
 from fedsim.report.run_data import read_run
 from fedsim.report.run_report import model_card
 from fedsim.runs.approval import approval_path
+from fedsim_audit.governance import PartyEvidence, open_questions, write_governance
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
 from run_fixtures import record_of, write_audit, write_run
 
