@@ -9,7 +9,7 @@ import pytest
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
 from fedsim.config.toml_file import ConfigFileError
-from fedsim.pipeline import fit
+from fedsim.pipeline import fitted_model
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
@@ -59,7 +59,7 @@ def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path, l
 
 def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(tmp_path, monkeypatch):
     place, frames, before = create_local_job(tmp_path / "job", **SEALED), [], []
-    train = fit.train_with
+    train = fitted_model.train_with
 
     def sent_to_the_secondary():
         _, *ends = place.job.parties
@@ -69,7 +69,7 @@ def test_a_secondary_is_dismissed_before_training_whose_time_depends_on_labels(t
         before.extend(sent_to_the_secondary())
         return train(*arguments, **settings)
 
-    monkeypatch.setattr(fit, "train_with", train_later)
+    monkeypatch.setattr(fitted_model, "train_with", train_later)
     run_in_threads(place, lambda own: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
     assert "farewell" in {decode(frame).message.kind for frame in before}
     assert len(before) == len(sent_to_the_secondary())

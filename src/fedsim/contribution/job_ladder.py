@@ -17,7 +17,15 @@ import torch
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
-from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
+from fedsim.contribution.rungs import (
+    LinkedSecondary,
+    ResultStore,
+    Rung,
+    RungOutcome,
+    SplitArrays,
+    run_training,
+    train_network,
+)
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
 from fedsim.pipeline.linker import FilterLinker
@@ -33,7 +41,8 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.run_store import RunStore, network_features
 from fedsim.splitnn import Features, party_model
-from fedsim.training import NeighbourList, train_with
+from fedsim.training import NeighbourList
+from fedsim.training.loop import TrainingContext
 from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Links, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -303,14 +312,17 @@ class RemoteTrainer:
         self.context.connection.stop_signal.check()
         if rung.needs_no_partner or self.context.job.protection.sealed:  # sealed rows are here already
             return run_training(rung, arrays)
-        device, n_train = self.context.party_file.device, len(arrays.split.train)
-        config = rung.config(arrays.about["seed"], device=device, n_train=n_train)
-        while True:
-            try:
-                lists = self._lists(rung, arrays)
-                return RungOutcome.of(train_with(rung.primary_data(arrays), lists, arrays.split, config))
-            except PeerRestarted as restarted:
-                log.warning("%s; this comparison run starts again", restarted)
+        order = rung.link_order(arrays)
+        rows = [
+            ComparedRows(
+                self.context,
+                self.peers[linked.name],
+                Links(*rung.links(linked, order)),
+                ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked)),
+            )
+            for linked in rung.secondaries(arrays)
+        ]
+        return train_network(rung, arrays, rows, device=self.context.party_file.device, restarted=_report_restart)
 
     def fetch_embedding(self, name: str, links: Links) -> Floats32:
         """Return the embedding of the linked rows of a secondary, as it sent it to the job; other rows are zeros."""
@@ -325,11 +337,27 @@ class RemoteTrainer:
                 rows[np.unique(links.partner)] = found.rows
                 return rows
 
-    def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
-        device = party_model.resolve_device(self.context.party_file.device)
-        order, lists = rung.link_order(arrays), []
-        for linked in rung.secondaries(arrays):
-            study = ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked))
-            holder = remote_secondary(self.context, self.peers[linked.name].session(), device=device, study=study)
-            lists.append(NeighbourList(Links(*rung.links(linked, order)), (holder,)))
-        return lists
+
+def _report_restart(restarted: PeerRestarted) -> None:
+    log.warning("%s; this comparison run starts again", restarted)
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRows:
+    """Partners in one list of a comparison run, whose rows stay with the secondary."""
+
+    context: PartyContext
+    peer: ReconnectingPeer
+    links: Links
+    run: ComparisonRun
+
+    def open(self, training_context: TrainingContext) -> NeighbourList:
+        """Return the list with the secondary over its present session."""
+        session, device = self.peer.session(), training_context.device
+        return NeighbourList(self.links, (remote_secondary(self.context, session, device=device, study=self.run),))
+
+    def embedded(self) -> None:
+        """Return nothing: trees are fitted beside the stored results of networks."""
+
+    def finish(self) -> None:
+        """Do nothing: the next run follows in the same session."""

@@ -21,16 +21,17 @@ import torch
 
 from fedsim.errors import FileError, SettingError
 from fedsim.hyperparameters import TrainingSettings
-from fedsim.pipeline.fit import predict_with_trees
+from fedsim.pipeline.fitted_model import FitPlan, fit, fit_trees_beside, ignore_restart
+from fedsim.pipeline.partner_features import LocalRows, PartnerFeatures
+from fedsim.protocol.session import PeerRestarted
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
 from fedsim.splitnn import Features, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
+from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult
 from fedsim.training.boosted_trees import (
     TREE_SETTINGS,
     EmbeddedPartners,
-    StackedTrees,
     TreeColumns,
     TreeInputs,
     blend,
@@ -265,6 +266,13 @@ class Rung(TrainingSettings):
             secondaries.append(SecondaryData(features, *self.links(linked, order), linked.name))
         return split_columns(secondaries[0], self.pieces) if self.pieces else secondaries
 
+    def partner_rows(self, arrays: SplitArrays) -> list[LocalRows]:
+        """Return the partners of a rung for a network, if it sees any; pieces of a secondary share one list."""
+        if self.partners is methods.PartnerRequirement.NONE:
+            return []
+        parties = self.secondary_data(arrays)
+        return [LocalRows(parties)] if self.pieces else [LocalRows([party]) for party in parties]
+
     def embedded_partners(self, arrays: SplitArrays) -> list[EmbeddedPartners]:
         """Return what trees may see of the partners of a rung, real or not: the embedding of all linked rows."""
         order, found = self.link_order(arrays), []
@@ -419,9 +427,22 @@ def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) ->
     """Train one rung in this process."""
     if not rung.trains_network:
         return train_trees(rung, rung.primary_data(arrays), arrays)
-    config = rung.config(arrays.about["seed"], n_train=len(arrays.split.train))
-    parties = rung.primary_data(arrays), rung.secondary_data(arrays)
-    return RungOutcome.of(train(*parties, arrays.split, config, hooks=hooks))
+    return train_network(rung, arrays, rung.partner_rows(arrays), hooks=hooks)
+
+
+def train_network(
+    rung: Rung,
+    arrays: SplitArrays,
+    partners: Sequence[PartnerFeatures],
+    *,
+    device: str = "auto",
+    hooks: Sequence[Hook] = (),
+    restarted: Callable[[PeerRestarted], None] = ignore_restart,
+) -> RungOutcome:
+    """Train the network of a rung as a job trains its own."""
+    config = rung.config(arrays.about["seed"], device, len(arrays.split.train))
+    plan = FitPlan(config, arrays.split, hooks=hooks, restarted=restarted)
+    return RungOutcome.of(fit(rung.primary_data(arrays), partners, plan).network)
 
 
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
@@ -466,19 +487,16 @@ def combine_embedded(rung: Rung, arrays: SplitArrays, network: AnyArray, on_vali
     dropout = rung.components[0].config(seed, n_train=len(split.train)).party_dropout
     # The primary's names are among its identifiers already.
     inputs = TreeInputs(TreeColumns.none(len(data.labels)).names, rung.embedded_partners(arrays), dropout)
-    fitted = StackedTrees.fit(data, split, (on_validation, None), seed=seed, log=False, inputs=inputs)
-    found = [network, on_validation]  # trees without weight are not kept
-    if fitted is not None:
-        parts = {"test": network, "validation": on_validation}
-        both = predict_with_trees(data, split, (fitted.chosen, fitted.final), inputs, (parts, {}))
-        found = [both[part][0] for part in parts]
-    scores = [
-        measure(values, data.labels[rows], data.task_type)
-        for rows, values in zip((split.test, split.validation), found, strict=True)
-    ]
-    weight, pools = (1.0, ()) if fitted is None else (fitted.final.weight, fitted.final.pools)
+    parts: Mapping[str, AnyArray] = {"test": network, "validation": on_validation}
+    beside = fit_trees_beside((parts, {}), data, split, inputs, seed=seed)
+    if beside is not None:  # otherwise the trees have no weight
+        parts = beside.predictions
+    scores = {
+        part: measure(values, data.labels[getattr(split, part)], data.task_type) for part, values in parts.items()
+    }
+    weight, pools = (1.0, ()) if beside is None else (beside.trees.weight, beside.trees.pools)
     figures = {"weight": weight, "trees_see_partners": bool(pools)}
-    return RungOutcome(found[0], scores[0], scores[1], figures, found[1])
+    return RungOutcome(parts["test"], scores["test"], scores["validation"], figures, parts["validation"])
 
 
 # A folder of training results: one JSON line per training and its predictions; it survives a kill

@@ -25,10 +25,9 @@ from fedsim.data.features import (
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.hyperparameters import TrainingSettings
-from fedsim.pipeline.fit import FitPlan, fit
+from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, fit
 from fedsim.pipeline.linker import LocalLinker, metric_from_state, unreadable_links
 from fedsim.pipeline.partner_features import LocalRows
-from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.privacy.bounds import check_sigma
 from fedsim.splitnn import Features, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
@@ -208,7 +207,7 @@ def fit_federation(
             split,
             names=name_trigrams(primary, texts) if stacked else None,
             refit_trees=plan.refit_trees,
-            explained=split.validation[:EXPLAINED_RECORDS],
+            requested={"explained": split.validation[:EXPLAINED_RECORDS]},
             hooks=hooks,
         ),
     )
@@ -218,7 +217,7 @@ def fit_federation(
         trees = EmbeddedTrees(fitted.trees, tuple(texts), embedded)
         names = mean_trigrams(name_trigrams(primary[split.train], texts), texts)
     typical_record = Features.of(preparation.typical_record(own, split.train))
-    sent = explain.average_sent(fitted.explained)
+    sent = explain.average_sent(fitted.linked["explained"])
     typical = explain.TypicalInputs(typical_record, sent, preparation.places, names)
     federation = Federation(
         fitted.network.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees, labels.name

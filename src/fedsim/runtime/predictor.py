@@ -23,9 +23,9 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.linkage.private_linkage import mean_similarity
+from fedsim.pipeline.fitted_model import FittedModel, LinkedInputs
 from fedsim.pipeline.partner_features import PartnerInputs
 from fedsim.pipeline.party_table import PartyData
-from fedsim.pipeline.predict import FittedModel, LinkedInputs
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS

@@ -15,7 +15,7 @@ from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import mean_trigrams, name_trigrams, text_columns
 from fedsim.data.splits import single_record_error
-from fedsim.pipeline.fit import FitPlan, Fitted, fit
+from fedsim.pipeline.fitted_model import FitPlan, Fitted, fit
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Phase, Role
 from fedsim.protocol.roles.primary_role import send_finish
@@ -199,6 +199,10 @@ def _fit_plan(
         sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
         log.info("the trees beside the network learn from %s training records, evenly spread", sample)
 
+    requested = {"explained": explained_rows(split)}
+    if config.party_dropout and not prepared.classes:
+        requested["calibrated"] = calibration_rows(split)
+
     def report_restart(restarted: PeerRestarted) -> None:
         connection, peer, text = context.connection, restarted.peer, "%s; resuming from the last common checkpoint"
         connection.log_peer_event("resumed", peer, logging.WARNING, text, restarted)
@@ -209,8 +213,7 @@ def _fit_plan(
         split,
         names=names.trigrams if names else None,
         log_trees=job.task.label_scale == "log",
-        explained=explained_rows(split),
-        calibrated=calibration_rows(split) if config.party_dropout and not prepared.classes else None,
+        requested=requested,
         folder=context.folder / "checkpoints",
         hooks=(OwnerStopHook(context.connection.stop_signal), *hooks, RunProgressHook(context.progress)),
         restarted=report_restart,

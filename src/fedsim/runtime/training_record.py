@@ -21,7 +21,7 @@ from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import count_links, mean_similarity
 from fedsim.linkage.soft_linkage import QUANTILES
-from fedsim.pipeline.fit import Fitted
+from fedsim.pipeline.fitted_model import Fitted
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Phase
 from fedsim.registry import METHODS, SERVICES
@@ -82,10 +82,15 @@ class CompletedTraining:
         """Metrics and predictions of the network and the trees together."""
         return self.fitted.result
 
+    @property
+    def explained(self) -> explain.LinkedRecords:
+        """The records from which the model is explained."""
+        return self.fitted.linked["explained"]
+
     @cached_property
     def typical(self) -> explain.TypicalInputs:
         """What predictions are compared with."""
-        return typical_inputs(self.prepared, self.fitted.explained, self.names)
+        return typical_inputs(self.prepared, self.explained, self.names)
 
     @property
     def trees(self) -> StackedTrees | None:
@@ -124,7 +129,7 @@ def typical_inputs(
 
 def _explain_examples(ended: CompletedTraining) -> list[record.ExampleRecord]:
     """Explain a few records, from the best to the worst linked one."""
-    prepared, records, trees = ended.prepared, ended.fitted.explained, ended.trees
+    prepared, records, trees = ended.prepared, ended.explained, ended.trees
     rows = explained_rows(prepared.split)
     if not records.lists or not len(rows):
         return []
@@ -142,7 +147,7 @@ def _explain_examples(ended: CompletedTraining) -> list[record.ExampleRecord]:
 
 def _summarise_gates(ended: CompletedTraining) -> dict[str, Any]:
     """Return what the gates of FedSim have learned; nothing for other methods."""
-    model, records = ended.result.model, ended.fitted.explained
+    model, records = ended.result.model, ended.explained
     if not isinstance(model.config.method, FedSim):
         return {"curves": [], "importances": [], "absence": []}
     curves, found = explain.weight_curves(model), explain.merge_attributions(model, records)
@@ -192,7 +197,7 @@ class RunProgressHook(training.Hook):
 
 def _measure_absence(ended: CompletedTraining) -> list[record.AbsenceMetrics]:
     """Return the metrics of the explained records without each secondary; none if no record did so in training."""
-    model, records = ended.result.model, ended.fitted.explained
+    model, records = ended.result.model, ended.explained
     if not model.config.party_dropout:
         return []
     labels, found = ended.prepared.data.labels[explained_rows(ended.prepared.split)], []
@@ -215,7 +220,7 @@ def absence_stretches(ended: CompletedTraining) -> list[tuple[list[str], float]]
 
     A list has the name of its secondary; without calibration records there is no factor.
     """
-    model, records = ended.result.model, ended.fitted.calibrated
+    model, records = ended.result.model, ended.fitted.linked.get("calibrated")
     if records is None:
         return []
     names, found = [holders[0].name for holders in model.groups], []
@@ -284,7 +289,7 @@ def _link_list_summary(store: RunStore, ended: CompletedTraining, name: str) -> 
     encoded, similarity, k = store.encoded(ended.table, name), links.overall, links.k
     ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
-    matches = explain.matches_of(ended.result.model, ended.fitted.explained.lists)
+    matches = explain.matches_of(ended.result.model, ended.explained.lists)
     unmatched = next((float(one.unmatched.mean()) for one in matches if one.party == name), None)
     uses = count_links(links.partner, candidates)
     times, how_many = np.unique(uses, return_counts=True)

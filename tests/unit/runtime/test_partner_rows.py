@@ -10,7 +10,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError
-from fedsim.pipeline import fit
+from fedsim.pipeline import fitted_model
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.deletion import rows_path
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
@@ -68,7 +68,7 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
 def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and_predict_later(tmp_path, monkeypatch):
     lay_out(tmp_path, SEALED)
     (job, files), transport, looked = read_all(tmp_path), InProcessTransport(), []
-    train = fit.train_with
+    train = fitted_model.train_with
     with staying(job, files["notary"], transport), staying(job, files["rentals"], transport) as rentals:
 
         def peers():
@@ -79,7 +79,7 @@ def test_parties_that_stay_are_left_alone_while_sealed_labels_are_trained_on_and
             looked.append(len(peers()))
             return train(*arguments, **settings)
 
-        monkeypatch.setattr(fit, "train_with", train_and_look)
+        monkeypatch.setattr(fitted_model, "train_with", train_and_look)
         with open_party_context(job, files["city"], transport, software_versions()) as post:
             run_primary(post)
         path = rows_path(post.folder, "rentals")
