@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import AvgSim, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
-from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge
+from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge, MatchGate
 from fedsim.splitnn.layers import Local, Piecewise
-from fedsim.splitnn.match_gate import MatchGate
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import Config, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.types import Split

@@ -13,16 +13,73 @@ Built-in choices are registered as ``"module:attribute"`` and imported when they
 name a method on a machine that never loads torch, and a secondary's process must not import what is above the cut.
 """
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsim.errors import SettingError, nearest_word
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# Modules that take long to import, which the first use of one of their names does
+
+
+def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package whose public names are defined in modules that take long to import.
+
+    Parameters
+    ----------
+    package
+        The name of the package, which is ``__name__`` in its ``__init__``.
+    homes
+        The public names by the module that defines them, relative to the package.
+
+    Examples
+    --------
+    >>> lazy_exports("fedsim", {"errors": ["FedSimError"]})("FedSimError").__module__
+    'fedsim.errors'
+    """
+    modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        return getattr(import_module(modules[name]), name)
+
+    return get
+
+
+class LazyModule:
+    """A module that takes long to import, which the first use of one of its names does.
+
+    Beside it, ``TYPE_CHECKING`` imports the module itself. (``importlib.util.LazyLoader`` is not safe with threads.)
+
+    Parameters
+    ----------
+    module
+        The full name of the module.
+
+    Examples
+    --------
+    >>> LazyModule("fedsim.errors").FedSimError.__module__
+    'fedsim.errors'
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._module), name)
+
+
+# Choices
 
 
 @dataclass(frozen=True)
@@ -158,6 +215,8 @@ def load_plugins() -> None:
 
 @cache
 def _unloaded_plugins() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - packages that import a lazy name need no plugin
+
     return list(entry_points(group="fedsim.plugins"))
 
 

@@ -6,8 +6,7 @@ privacy``, and what ``fedsim approve`` measures.
 
 from typing import TYPE_CHECKING
 
-from fedsim._lazy import lazy_exports
-from fedsim.registry import COMMANDS, METRICS, SERVICES
+from fedsim.registry import COMMANDS, METRICS, SERVICES, lazy_exports
 
 if TYPE_CHECKING:
     from fedsim_audit.audit_report import AuditReport, AuditSettings

@@ -28,8 +28,8 @@ from fedsim.contribution.rungs import (
     train_trees,
 )
 from fedsim.registry import PRESETS
-from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
+from fedsim.splitnn.secondary_model import embed
 from fedsim.training import Hook, SecondaryData, train, train_with
 from fedsim.training.boosted_trees import PartnerPool, TreeColumns, TreeInputs, measure, tree_columns
 from fedsim.training.data import TaskType, as_features, selection_key

@@ -14,8 +14,8 @@ from fedsim.contribution.rungs import Rung, RungOutcome, SplitArrays, run_traini
 from fedsim.privacy.mechanisms import NoisyFeatures
 from fedsim.registry import PRESETS
 from fedsim.splitnn import Features
-from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
+from fedsim.splitnn.secondary_model import embed
 from fedsim.types import AnyArray, Floats32, Integers
 from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
 

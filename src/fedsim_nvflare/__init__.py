@@ -3,7 +3,7 @@
 The tensors travel over FedSim's own connections with mutual TLS; see ``docs/howto/nvflare.md``.
 """
 
-from fedsim._lazy import lazy_exports
+from fedsim.registry import lazy_exports
 
 # The process at a site needs no recipe, which takes seconds to import.
 _HOMES = {"recipe": ["FedSimRecipe", "read_result"]}

@@ -9,7 +9,7 @@ from fedsim.linkage import private_linkage
 from fedsim.protocol.roles import primary_role, secondary_role
 from fedsim.runtime import partner_rows
 from fedsim.runtime.run_local import run_local
-from fedsim.splitnn import embedding, secondary_model
+from fedsim.splitnn import secondary_model
 from fedsim.storage import tensor_file
 from fedsim.training import boosted_trees, primary_steps as primary_step
 from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job

@@ -274,15 +274,21 @@ def _validation_split(
     """Draw validation records one by one, or so that records with equal identifiers stay together."""
     fraction = validation.validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
     rng = party_model.RandomSource(seed, PRIMARY).rng("validation records")
-    if settings.validation_split not in ("random", "identifiers"):
-        message = f"validation_split='{settings.validation_split}' is unknown; choose random or identifiers"
-        raise errors.SettingError(message, code="unknown-validation-split", value=settings.validation_split)
-    if settings.validation_split == "identifiers":
+
+    def one_by_one() -> Split:
+        kinds = labels if task_type is TaskType.CLASSES else None
+        return inputs.split_by_record(len(primary), fraction, rng, kinds)
+
+    def by_identifiers() -> Split:
         columns = inputs.primary_link_columns(settings.link_on)
         groups = group_equal_records(inputs.select_columns(primary, columns, PRIMARY))
         return group_split(groups, rng, parts=(1 - fraction, fraction, 0))
-    kinds = labels if task_type is TaskType.CLASSES else None
-    return inputs.split_by_record(len(primary), fraction, rng, kinds)
+
+    ways = {"random": one_by_one, "identifiers": by_identifiers}
+    if settings.validation_split not in ways:
+        message = f"validation_split='{settings.validation_split}' is unknown; choose {' or '.join(ways)}"
+        raise errors.SettingError(message, code="unknown-validation-split", value=settings.validation_split)
+    return ways[settings.validation_split]()
 
 
 class TableList(list[Any]):

@@ -29,7 +29,7 @@ from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, fit
 from fedsim.pipeline.linker import LocalLinker, metric_from_state, unreadable_links
 from fedsim.pipeline.partner_features import LocalRows
 from fedsim.privacy.bounds import check_sigma
-from fedsim.splitnn import Features, embedding, methods, party_model, secondary_model
+from fedsim.splitnn import Features, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
@@ -106,7 +106,7 @@ class EmbeddedTrees:
 def embed_secondary(features: Features, party: str, config: training.Config) -> Floats32:
     """Return the embedding of a secondary's rows that trees see, as in a job with ``embedding = "random"``."""
     source = party_model.RandomSource(config.seed, party)
-    return embedding.embed(features, EMBEDDING, config.local.cut, source)
+    return secondary_model.embed(features, EMBEDDING, config.local.cut, source)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import SettingError
 from fedsim.linkage.metrics import SaturatingMetric
 from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory, search_prepared
-from fedsim.registry import ENGINES
+from fedsim.registry import ENGINES, LazyModule
 from fedsim.types import AnyArray, Floats, Integers
 
 if TYPE_CHECKING:

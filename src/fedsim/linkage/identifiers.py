@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import FingerprintError, InputError
+from fedsim.registry import LazyModule
 from fedsim.types import Bits, EncodedTable, Floats
 
 if TYPE_CHECKING:

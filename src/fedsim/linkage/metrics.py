@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
 from fedsim.privacy.geodesy import on_unit_sphere
-from fedsim.registry import METRICS
+from fedsim.registry import METRICS, LazyModule
 from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import Backend, Metric, SaturatingMetric, get_metric
-from fedsim.registry import SERVICES
+from fedsim.registry import SERVICES, LazyModule
 from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 

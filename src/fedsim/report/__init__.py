@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedsim._lazy import lazy_exports
+from fedsim.registry import lazy_exports
 
 if TYPE_CHECKING:
     from fedsim.report.model_charts import write_gates_page

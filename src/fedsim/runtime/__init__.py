@@ -1,6 +1,6 @@
 """The three roles as processes: coordinator, primary, secondary, and prediction with all of them online."""
 
-from fedsim._lazy import lazy_exports
+from fedsim.registry import lazy_exports
 
 # A secondary must not load the training code, nor the coordinator any network.
 _HOMES = {

@@ -22,7 +22,7 @@ from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.registry import PRESETS
 from fedsim.runs.run_folder import ENCODED_FOLDER
 from fedsim.runtime.party_context import PartyContext
-from fedsim.splitnn import embedding, layers, party_model
+from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats32, Integers
 
@@ -185,7 +185,7 @@ def embedded_rows(
     folder: Path | None = None,
 ) -> Floats32:
     """Return the embedding of every row that a secondary sends."""
-    return embedding.embed(features, job.protection.embedding_name, embedding_width(job), source, folder)
+    return secondary_model.embed(features, job.protection.embedding_name, embedding_width(job), source, folder)
 
 
 def protect_features(features: layers.Features, job: Job, secret: bytes, table: str) -> layers.Features:

@@ -21,8 +21,15 @@ from torch import Tensor, nn
 
 from fedsim.errors import SettingError
 from fedsim.splitnn import gates, layers
-from fedsim.splitnn.gates import Batch, Branch, BranchShape, WeightedOutputs, gather_rows, keep_most_similar
-from fedsim.splitnn.match_gate import MatchGate
+from fedsim.splitnn.gates import (
+    Batch,
+    Branch,
+    BranchShape,
+    MatchGate,
+    WeightedOutputs,
+    gather_rows,
+    keep_most_similar,
+)
 from fedsim.splitnn.party_model import OMITTED_IF_DEFAULT
 from fedsim.types import Links
 

@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
-from fedsim.registry import SERVICES
+from fedsim.registry import SERVICES, LazyModule
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.types import derive_seed

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import FileError
+from fedsim.registry import LazyModule
 from fedsim.storage.files import atomic_write
 from fedsim.types import AnyArray
 

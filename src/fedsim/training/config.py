@@ -7,7 +7,6 @@ from fedsim import registry, validation
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
-from fedsim.splitnn.match_gate import MatchGate
 from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
 from fedsim.types import training_length
 
@@ -135,7 +134,7 @@ def modern_preset(
         outputs=32,
         similarity_bins=16,
         merge=gates.AttentionMerge(),
-        match=MatchGate(),
+        match=gates.MatchGate(),
         primary_in_pairs=False,
     )
     own = secondary_model.MODERN

@@ -13,8 +13,8 @@ import torch
 from fedsim.cli import main
 from fedsim.contribution.rungs import Rung, RungOutcome, SplitArrays, combine_embedded, run_training
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.splitnn.embedding import embed
 from fedsim.splitnn.party_model import RandomSource
+from fedsim.splitnn.secondary_model import embed
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.loop import start_local_secondaries, training_settings
 from fedsim.types import AnyArray

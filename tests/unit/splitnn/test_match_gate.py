@@ -13,9 +13,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 from fedsim.errors import InputError, SettingError
-from fedsim.splitnn.gates import BranchShape, SimilarityInput
+from fedsim.splitnn.gates import MIN_VARIANCE, BranchShape, MatchGate, MatchModel, SimilarityInput, fit_match_model
 from fedsim.splitnn.layers import initialise_weights
-from fedsim.splitnn.match_gate import MIN_VARIANCE, MatchGate, MatchModel, fit_match_model
 from fedsim.training import restore_model, train
 from fedsim.training.data import NeighbourList, check_lists
 from fedsim.training.explain import find_matches, merge_attributions, request_records, weight_curves

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from fedsim._lazy import LazyModule
 from fedsim.errors import SettingError, WireError
+from fedsim.registry import LazyModule
 
 if TYPE_CHECKING:
     import rbcl

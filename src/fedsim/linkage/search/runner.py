@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from fedsim._lazy import LazyModule
+from fedsim.registry import LazyModule
 from fedsim.types import Bits, Floats, Integers, Words
 
 if TYPE_CHECKING:
