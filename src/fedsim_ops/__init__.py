@@ -1,4 +1,4 @@
-"""Operating a party: proxies and relay, metrics and traces, drift, GPU search, Ray, key servers, exports of a model.
+"""Operating a party: relay, telemetry, training curves, drift, GPU search, Ray, key servers, databases, model exports.
 
 Importing this package registers the command ``fedsim relay``, the engine ``ray`` and the services that the core calls.
 """
@@ -19,6 +19,7 @@ for _service, _function in (
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
+SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
 SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
 SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")

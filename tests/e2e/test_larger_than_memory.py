@@ -11,20 +11,20 @@ from fedsim.runtime import partner_rows
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn import secondary_model
 from fedsim.storage import tensor_file
-from fedsim.training import boosted_trees, primary_steps as primary_step
+from fedsim.training import boosted_trees, primary_steps
 from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job
 
-SIZES = {
-    tensor_file: "MAPPED_BYTES",
-    private_linkage: "RECORDS_AT_ONCE",
-    primary_role: "INFERENCE_ROWS",
-    secondary_role: "INFERENCE_ROWS",
-    secondary_model: "INFERENCE_ROWS",
-    partner_rows: "ROWS_PER_REQUEST",
-    embedding: "BLOCK_ROWS",
-    boosted_trees: "PROJECTED_ROWS",
-    primary_step: "ARRANGED_RECORDS",
-}
+SIZES = (
+    (tensor_file, "MAPPED_BYTES"),
+    (private_linkage, "RECORDS_AT_ONCE"),
+    (primary_role, "INFERENCE_ROWS"),
+    (secondary_role, "INFERENCE_ROWS"),
+    (secondary_model, "INFERENCE_ROWS"),
+    (secondary_model, "BLOCK_ROWS"),
+    (partner_rows, "ROWS_PER_REQUEST"),
+    (boosted_trees, "PROJECTED_ROWS"),
+    (primary_steps, "ARRANGED_RECORDS"),
+)
 STACKED = {"training": {"method": "stacked"}, "protection": {"embedding": "random"}}
 
 
@@ -32,7 +32,7 @@ def test_small_parts_in_files_give_the_weights_of_whole_tables_in_memory(tmp_pat
     monkeypatch.setattr(boosted_trees, "ROUNDS", 20)
     whole, parts = (create_local_job(tmp_path / name, **STACKED) for name in ("whole", "parts"))
     expected = run_local(whole.job, [whole.own(name) for name in whole.names])
-    for module, name in SIZES.items():
+    for module, name in SIZES:
         monkeypatch.setattr(module, name, 7)
     found = run_local(parts.job, [parts.own(name) for name in parts.names])
     assert parts.hashes() == whole.hashes()

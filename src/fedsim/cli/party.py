@@ -72,7 +72,7 @@ def run_party(
 def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMode, *, again: bool) -> None:
     """Run all parties of a job in this process."""
     from fedsim.runtime.run_local import run_local
-    from fedsim.training.hooks import ProgressBar
+    from fedsim.training.loop import ProgressBar
 
     job, files = read_job(job_path), [read_party_file(path) for path in party_paths]
     logs = "json" if any(own.telemetry.logs == "json" for own in files) else "text"
@@ -99,7 +99,7 @@ def _run_role(
     """Do the work of the party's role; networks are imported only where they are used."""
     if context.party_file.role is Role.PRIMARY:
         from fedsim.runtime.primary import run_primary
-        from fedsim.training.hooks import ProgressBar
+        from fedsim.training.loop import ProgressBar
 
         return run_primary(context, [*hooks, *([ProgressBar()] if show_progress else [])])
     if context.party_file.role is Role.SECONDARY:

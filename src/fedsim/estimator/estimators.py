@@ -22,10 +22,11 @@ from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabe
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
 from fedsim.hyperparameters import TrainingSettings, hyperparameters, refuse_renamed
 from fedsim.linkage import Metric
+from fedsim.registry import SERVICES
 from fedsim.splitnn import methods, party_model
 from fedsim.training import Hook, TaskType, explain
 from fedsim.training.config import build_config
-from fedsim.training.hooks import ProgressBar, tracking_hook
+from fedsim.training.loop import ProgressBar
 from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, LinkageResult, Split
 
 TRAINING_PARAMETERS = {
@@ -143,7 +144,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         plan = FederationPlan(config, tuple(pairs), settings, rules, withheld, refit_trees=eval_set is None)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
         hooks: list[Hook] = [ProgressBar()] if self.verbose else []
-        hooks += [tracking_hook(settings.tracking)] if settings.tracking else []
+        hooks += [SERVICES["tracking-hook"](settings.tracking)] if settings.tracking else []
         fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
         fresh.federation_, fresh.links_, result = fitted
         fresh.history_ = [asdict(epoch) for epoch in result.history]

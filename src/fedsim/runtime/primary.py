@@ -20,7 +20,7 @@ from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Phase, Role
 from fedsim.protocol.roles.primary_role import send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
-from fedsim.registry import METHODS
+from fedsim.registry import METHODS, SERVICES
 from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime.coordinator_linker import CoordinatorLinker
@@ -45,7 +45,6 @@ from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS
 from fedsim.training.config import build_config
 from fedsim.training.data import LabelScaler, LogLabel, target_state
-from fedsim.training.hooks import tracking_hook
 from fedsim.types import Floats32
 
 log = logging.getLogger("fedsim.parties")
@@ -88,7 +87,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         return load_outcome(store)
     tracking = context.party_file.tracking
     if tracking:
-        hooks = (*hooks, tracking_hook(tracking, context.job.name, context.folder / "tensorboard"))
+        hooks = (*hooks, SERVICES["tracking-hook"](tracking, context.job.name, context.folder / "tensorboard"))
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
     recorded = run_inputs(context.folder)

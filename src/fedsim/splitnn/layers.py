@@ -209,10 +209,7 @@ class Dropout(nn.Module):
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         if generator is None or self.share == 0:
             return inputs
-        return self.keep(inputs, torch.rand(inputs.shape, generator=generator, device=inputs.device))
-
-    def keep(self, inputs: Tensor, drawn: Tensor) -> Tensor:
-        """Keep the inputs whose random number, between 0 and 1, is at least the dropout share."""
+        drawn = torch.rand(inputs.shape, generator=generator, device=inputs.device)
         return inputs * (drawn >= self.share).to(inputs.dtype).mul_(1 / (1 - self.share))  # the factor keeps the mean
 
 
@@ -429,7 +426,6 @@ class LocalNetwork(nn.Module):
         super().__init__()
         self.encode = encode
         self.width = sizes.cut
-        self.draws = sizes.dropout > 0  # random numbers
         self.perceptron = Perceptron([encode.width, *sizes.hidden, sizes.cut], sizes.dropout)
 
     def forward(self, features: FeatureTensors, generator: torch.Generator | None = None) -> Tensor:

@@ -43,9 +43,6 @@ class Config:
         Epochs between checkpoints, and steps between those inside an epoch (None: none inside).
     device
         ``"cpu"``, ``"cuda"`` or ``"auto"``; it changes nothing but speed and the last digits.
-    compiled
-        Whether ``torch.compile`` fuses the kernels of a step on a GPU where all parties are in this process; None does
-        so where it saves more time than it takes. Networks with members are never compiled.
 
     Examples
     --------
@@ -66,7 +63,6 @@ class Config:
     save_every: int = 1
     save_steps: int | None = None
     device: str = "auto"
-    compiled: bool | None = field(default=None, metadata=party_model.OMITTED_IF_DEFAULT)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "patience", "members", "save_every", "save_steps"):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,7 +20,6 @@ from fedsim.training import data
 from fedsim.training.config import Config
 from fedsim.training.data import ClassTarget, Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.primary_steps import (
-    COMPILED_STEPS,
     BatchRequest,
     CudaGraphStep,
     PartnerList,
@@ -199,6 +199,51 @@ class Hook(Protocol):
     def failed(self) -> None:
         """Instead of ``ended`` if the run was interrupted."""
         return
+
+
+class ProgressBar(Hook):
+    """Show epochs, loss, validation metric and remaining time on a terminal; elsewhere a line per epoch."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._epochs = 0
+        self._next = 1  # shown from its first step on: training may stop before it
+
+    def started(self, outline: TrainingOutline) -> None:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+        console = Console(stderr=True)
+        columns = TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[scores]}")
+        self._epochs = outline.epochs
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self._task = self._bar.add_task(
+            "training",
+            total=outline.epochs * outline.steps_per_epoch,
+            completed=outline.epochs_done * outline.steps_per_epoch,
+            epoch=min(outline.epochs_done + 1, outline.epochs),
+            scores="",
+        )
+        self._next = outline.epochs_done + 1
+        self._bar.start()
+
+    def stepped(self, step: int) -> None:
+        self._bar.update(self._task, completed=step + 1, epoch=self._next)
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        metric, value = next(iter(epoch.validation.items()))
+        scores = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
+        self._bar.update(self._task, scores=scores)
+        self._next = epoch.number + 1
+        if self._bar.disable:
+            print(f"epoch {epoch.number} of {self._epochs}: {scores} ({epoch.seconds:.1f} s)", file=sys.stderr)
+
+    def ended(self, metrics: Mapping[str, Metrics]) -> None:
+        self._bar.stop()
+
+    def failed(self) -> None:
+        self._bar.stop()
 
 
 # Checkpoints of a run. Every party writes its own folder, the primary last, so whatever the primary has, all have. Two
@@ -464,8 +509,7 @@ def prepare_job(
         checkpoints = RunCheckpoints(store, model, holders)
         journal = TrainingLog(context.folder / "log.jsonl")
     records = PrimaryRecords(features.on(context.device), arranged)
-    worthwhile = context.total_steps >= COMPILED_STEPS if config.compiled is None else config.compiled
-    party = Primary(model, target.task, config.party_dropout, compiled=worthwhile and config.members == 1)
+    party = Primary(model, target.task, config.party_dropout)
     return TrainingJob(config, target, split, primary, records, party, holders, checkpoints, journal, hooks)
 
 
@@ -502,7 +546,7 @@ def _checkpoint_store(
     arrays += [] if primary.weights is None else [primary.weights]
     for partners in lists:  # one field is a matrix, as in checkpoints of version 0.1
         arrays += [partners.partner, partners.similarity.squeeze(2).cpu().numpy()]
-    deciding = replace(config, device="any", compiled=None, save_every=1, save_steps=None)  # these change no weight
+    deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight
     job = {
         "party": primary.name,
         "config": party_model.describe(deciding),

@@ -7,7 +7,7 @@ T outputs of the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedsim.splitnn import gates, layers, methods, party_model, secondary_model
 from fedsim.storage.tensor_file import scratch_array
@@ -137,14 +137,12 @@ class PrimaryRecords:
 class Primary:
     """The party with the labels: its share of the model and the task.
 
-    ``party_dropout`` is the share of the records of a step that do without a list of partners, for each list;
-    ``compiled`` whether a recorded step is compiled.
+    ``party_dropout`` is the share of the records of a step that do without a list of partners, for each list.
     """
 
     model: party_model.PartyModel
     task: gates.PredictionTask
     party_dropout: float = 0.0
-    compiled: bool = False
 
     @property
     def members(self) -> int:
@@ -190,7 +188,7 @@ class Primary:
         local = [holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)]
         if not labels.is_cuda or len(local) < len(holders):
             return plain
-        return CudaGraphStep(plain, [self.model, *local], records.lists, batch, compiled=self.compiled)
+        return CudaGraphStep(plain, [self.model, *local], records.lists, batch)
 
     @torch.no_grad()
     def predict(self, records: PrimaryRecords, rows: Rows) -> tuple[Floats, Tensor]:
@@ -273,41 +271,7 @@ def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowReques
 
 
 WARMUP_STEPS = 3  # steps before the recording, to warm up the libraries; they train like all others
-COMPILED_STEPS = 100_000  # of a run: compiling takes about ten seconds and saves a tenth of a millisecond per step
-DYNAMO_SETTINGS = {"suppress_errors": True, "recompile_limit": 1000}  # a process may train networks of many sizes
 StepFunction = Callable[[BatchRequest, int], Tensor]
-
-
-class CompiledParts:
-    """The parts of some networks that draw no random numbers, compiled into fewer kernels for tensors of one shape."""
-
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
-        found = [module for network in networks for module in network.modules()]
-        names = [(module, _compiled_function(module)) for module in found]
-        self.parts = [
-            (module, name, torch.compile(getattr(module, name), dynamic=False)) for module, name in names if name
-        ]
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Let the networks use them; what cannot be compiled on this machine runs as it is."""
-        for module, name, compiled in self.parts:
-            setattr(module, name, compiled)
-        try:
-            with torch._dynamo.config.patch(DYNAMO_SETTINGS) if self.parts else nullcontext():
-                yield
-        finally:
-            for module, name, _ in self.parts:
-                delattr(module, name)
-
-
-def _compiled_function(module: nn.Module) -> str | None:
-    """Return the name of the function of a module that draws no random numbers and is worth compiling, if any."""
-    if isinstance(module, layers.Dropout):
-        return "keep"
-    if isinstance(module, methods.ListGates | gates.Convolution):
-        return "forward"
-    return "forward" if isinstance(module, layers.LocalNetwork) and not module.draws else None
 
 
 class CudaGraphStep:
@@ -322,12 +286,9 @@ class CudaGraphStep:
         models: Sequence[party_model.PartyModel],
         lists: Sequence[PartnerList],
         batch: int,
-        *,
-        compiled: bool = False,
     ) -> None:
         self.plain, self.models, self.batch, self.taken = plain, models, batch, 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.compiled = CompiledParts([model.network for model in models] if compiled else [])
         device = models[0].device
         self.lists = [FixedRequests.of(entry, device) for entry in lists]
         self.rows = torch.zeros(batch, dtype=torch.int64, device=device)
@@ -335,11 +296,8 @@ class CudaGraphStep:
 
     def __call__(self, request: BatchRequest, step: int) -> Tensor:
         self.taken += 1
-        if len(request.rows) != self.batch:
+        if len(request.rows) != self.batch or self.taken <= WARMUP_STEPS:
             return self._descend(request.rows, step)
-        if self.taken <= WARMUP_STEPS:
-            with self.compiled.in_use():
-                return self._descend(request.rows, step)
         self.rows.copy_(request.rows)  # which the recorded kernels read
         for model in self.models:
             model.begin(step)
@@ -348,7 +306,7 @@ class CudaGraphStep:
             for model in self.models:
                 self.graph.register_generator_state(model.dropout)
             torch.cuda.synchronize()
-            with self.compiled.in_use(), torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph):
                 self.loss = self._descend(self.rows, step)
         self.graph.replay()
         return self.loss

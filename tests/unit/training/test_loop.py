@@ -16,7 +16,7 @@ from fedsim.splitnn import Features, Solo
 from fedsim.splitnn.methods import FedSimNetwork, member_networks
 from fedsim.splitnn.party_model import AdamW, describe, resolve_device
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, loop, modern_preset, paper_preset, train
-from fedsim.training.loop import Epoch, EpochPlan, best_epoch, is_better
+from fedsim.training.loop import Epoch, EpochPlan, ProgressBar, best_epoch, is_better
 from fedsim.types import Links, Split
 from training_fixtures import MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
@@ -257,3 +257,20 @@ def test_the_error_of_averaged_members_is_at_most_their_mean_error():
         for member in member_networks(model.primary.model.network)
     ]
     assert result.metrics["test"]["rmse"] ** 2 <= np.mean(errors)
+
+
+def test_a_progress_bar_prints_a_line_per_epoch_without_a_terminal(capsys):
+    train(small_primary(), small_secondaries(), SPLIT, small_config(), hooks=[ProgressBar()])
+    printed = capsys.readouterr()
+    assert (printed.out, [line.split(":")[0] for line in printed.err.splitlines()]) == (
+        "",
+        ["epoch 1 of 2", "epoch 2 of 2"],
+    )
+
+
+def test_a_progress_bar_ends_at_the_last_epoch(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any output for a terminal
+    bar = ProgressBar()
+    train(small_primary(), small_secondaries(), SPLIT, small_config(), hooks=[bar])
+    (task,) = bar._bar.tasks
+    assert (task.fields["epoch"], task.completed) == (2, task.total)

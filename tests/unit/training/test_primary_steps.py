@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from fedsim.training.loop import (
 )
 from fedsim.training.primary_steps import (
     BatchRequest,
-    CompiledParts,
     CudaGraphStep,
     FixedRequests,
     Primary,
@@ -87,26 +85,11 @@ def test_a_list_is_asked_for_all_rows_or_one_per_pair_whichever_is_less():
     assert many.position.tolist() == [[0, 3, 2]]
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, while it traces
-def test_compiled_parts_compute_what_the_networks_do(monkeypatch):
-    compile_function = partial(torch.compile, backend="aot_eager", fullgraph=True)
-    plain, compiled = prepared(small_config(), small_secondaries(2)), prepared(small_config(), small_secondaries(2))
-    monkeypatch.setattr(torch, "compile", compile_function)
-    parts = CompiledParts([compiled.primary.model.network, *(holder.model.network for holder in compiled.secondaries)])
-    request = next(iterate_batches(plain, 0))
-    with parts.in_use():
-        loss = compiled.descend(request, 0)
-    assert parts.parts
-    assert "forward" not in vars(compiled.primary.model.network.local)
-    torch.testing.assert_close(loss, plain.descend(request, 0))
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(("members", "compiled"), [(1, False), (3, False), (1, True)])
+@pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_recorded_step_equals_the_split_loop(monkeypatch, name, members, compiled):
-    config = encoded_config(METHODS[name], epochs=3, batch=8, members=members)
-    config = replace(config, device="cuda", compiled=compiled)
+def test_a_recorded_step_equals_the_split_loop(monkeypatch, name, members):
+    config = replace(encoded_config(METHODS[name], epochs=3, batch=8, members=members), device="cuda")
     parties = with_gaps(small_secondaries(3)) if name == "exact" else small_secondaries(3)
     recorded = train(small_primary(), parties, SPLIT, config).predictions["test"]
     monkeypatch.setattr(Primary, "step_function", plainly)

@@ -1,4 +1,4 @@
-"""Optional hooks import their libraries late and say what to install."""
+"""Training curves go to MLflow and TensorBoard, whose packages are imported late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fedsim.errors import SettingError
 from fedsim.estimator import FedSimRegressor
 from fedsim.training import train
-from fedsim.training.hooks import WRITER_MODULES, MLflowHook, ProgressBar, TensorBoardHook, tracking_hook
+from fedsim_ops.tracking import WRITER_MODULES, MLflowHook, TensorBoardHook, tracking_hook
 from training_fixtures import SPLIT, small_config, small_primary, small_secondaries
 
 
@@ -48,23 +48,6 @@ class MLflow(Recorder):
 
 def train_with(hook):
     return train(small_primary(), small_secondaries(), SPLIT, small_config(), hooks=[hook])
-
-
-def test_a_progress_bar_prints_a_line_per_epoch_without_a_terminal(capsys):
-    train_with(ProgressBar())
-    printed = capsys.readouterr()
-    assert (printed.out, [line.split(":")[0] for line in printed.err.splitlines()]) == (
-        "",
-        ["epoch 1 of 2", "epoch 2 of 2"],
-    )
-
-
-def test_a_progress_bar_ends_at_the_last_epoch(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any output for a terminal
-    bar = ProgressBar()
-    train_with(bar)
-    (task,) = bar._bar.tasks
-    assert (task.fields["epoch"], task.completed) == (2, task.total)
 
 
 def test_tensorboard_gets_a_scalar_per_epoch_and_metric(monkeypatch, tmp_path):

@@ -1,12 +1,10 @@
-"""Ready-made hooks of the training loop: a progress bar, MLflow and TensorBoard.
+"""Hooks of the training loop that log to MLflow and TensorBoard.
 
-Pass them as ``hooks=[...]`` to :func:`fedsim.training.train`; the estimators and the primary's party file name the last
-two by the setting ``tracking``. For your own, inherit from :class:`fedsim.training.Hook`. Each library is imported when
-its hook is created.
+The estimators and the primary's party file name them by the setting ``tracking``; or pass them as ``hooks=[...]`` to
+:func:`fedsim.training.train`. Each library is imported when its hook is created.
 """
 
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -14,55 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError
+from fedsim.training import Epoch, Hook, TrainingOutline
 from fedsim.training.data import Metrics
-from fedsim.training.loop import Epoch, Hook, TrainingOutline
 
 log = logging.getLogger(__name__)
-
-
-class ProgressBar(Hook):
-    """Show epochs, loss, validation metric and remaining time on a terminal; elsewhere a line per epoch."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-        self._epochs = 0
-        self._next = 1  # shown from its first step on: training may stop before it
-
-    def started(self, outline: TrainingOutline) -> None:
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-        console = Console(stderr=True)
-        columns = TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[scores]}")
-        self._epochs = outline.epochs
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
-        self._task = self._bar.add_task(
-            "training",
-            total=outline.epochs * outline.steps_per_epoch,
-            completed=outline.epochs_done * outline.steps_per_epoch,
-            epoch=min(outline.epochs_done + 1, outline.epochs),
-            scores="",
-        )
-        self._next = outline.epochs_done + 1
-        self._bar.start()
-
-    def stepped(self, step: int) -> None:
-        self._bar.update(self._task, completed=step + 1, epoch=self._next)
-
-    def epoch_ended(self, epoch: Epoch) -> None:
-        metric, value = next(iter(epoch.validation.items()))
-        scores = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
-        self._bar.update(self._task, scores=scores)
-        self._next = epoch.number + 1
-        if self._bar.disable:
-            print(f"epoch {epoch.number} of {self._epochs}: {scores} ({epoch.seconds:.1f} s)", file=sys.stderr)
-
-    def ended(self, metrics: Mapping[str, Metrics]) -> None:
-        self._bar.stop()
-
-    def failed(self) -> None:
-        self._bar.stop()
 
 
 class MLflowHook(Hook):
