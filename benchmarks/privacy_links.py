@@ -21,10 +21,9 @@ from fedsim.linkage import fit_scale, topk
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim.splitnn.layers import Features
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import build_config, modern_preset
-from fedsim.types import Floats, Integers, Split
+from fedsim.types import Features, Floats, Integers, Split
 from fedsim_audit.attacks import Codebook, PrimaryView
 from fedsim_audit.rank_filters import RankHamming
 from fedsim_lab.datasets.dataset import NumberFilterSettings
@@ -151,7 +150,7 @@ def _blurred(places: Floats, epsilon_per_km: float | None, seed: int) -> Floats:
 
 
 def _features(frame: pl.DataFrame, rows: Integers | None) -> Features:
-    return Features.of(fit_preprocessor(frame, party="bench", rows=rows, rules=FeatureRules()).apply(frame))
+    return fit_preprocessor(frame, party="bench", rows=rows, rules=FeatureRules()).apply(frame)
 
 
 def _alone(epochs: int) -> Config:

@@ -28,7 +28,6 @@ from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext
 from fedsim.runtime.primary import prepare_primary, training_config
 from fedsim.runtime.run_local import run_local
-from fedsim.splitnn import Features
 from fedsim.training import SecondaryData, train
 from wire_data import Hdb
 
@@ -110,7 +109,7 @@ def on_arrays(hdb: Hdb) -> Trained:
 def _secondary(hdb: Hdb) -> SecondaryData:
     own = hdb.own(Role.SECONDARY)
     frame = PartyData.read(hdb.job, own, approved=True).features
-    features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
+    features = fit_preprocessor(frame, party=str(own.party)).apply(frame)
     order = load_file(hdb.kept(Role.SECONDARY) / "order.safetensors")["rows"]
     links = load_private_links(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")
     return SecondaryData(features.take(order), links.partner, links.similarity, name=own.name)

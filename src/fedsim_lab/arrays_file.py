@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedsim.contribution.rungs import LINK_ARRAYS, LinkedSecondary, NamedArrays, SplitArrays
-from fedsim.splitnn.layers import Features
 from fedsim.storage.files import atomic_write
-from fedsim.types import Split
+from fedsim.types import Features, Split
 
 
 def save_arrays(arrays: SplitArrays, path: Path) -> None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from fedsim.linkage import link
 from fedsim.splitnn.gates import BranchShape, Regression
-from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import AvgSim, Exact, FeatureSim, Method, NetworkSpec, Top1Sim
 from fedsim.training import PrimaryData, SecondaryData, TaskType, train
 from fedsim.training.config import Config
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
-from fedsim.types import Split
+from fedsim.types import Features, Split
 from fedsim_lab.dataset_cases import HAMMING, comparable_identifiers, identifier_tables
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.paper_sizes import PAPER_DATA, PaperData

@@ -18,8 +18,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage import fit_scale, link, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
 from fedsim.privacy.bounds import sigma_for_bound
-from fedsim.splitnn.layers import Features
-from fedsim.types import Integers, LinkageResult, Split
+from fedsim.types import Features, Integers, LinkageResult, Split
 from fedsim_audit.rank_filters import schema_ranks
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
@@ -238,7 +237,7 @@ def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
 
 
 def _prepare_table(frame: pl.DataFrame, party: str, rows: Integers) -> Features:
-    return Features.of(fit_preprocessor(frame, party=party, rows=rows).apply(frame))
+    return fit_preprocessor(frame, party=party, rows=rows).apply(frame)
 
 
 def _encode_labels(data: Dataset) -> NDArray[Any]:

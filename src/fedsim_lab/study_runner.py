@@ -26,10 +26,10 @@ from fedsim.contribution.rungs import (
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS
-from fedsim.splitnn.layers import Features, PlainEncoder
+from fedsim.splitnn.layers import FeatureTensors, PlainEncoder
 from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
-from fedsim.types import Integers
+from fedsim.types import Features, Integers
 from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import FIXED, HAMMING, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
@@ -138,7 +138,7 @@ def with_mean_partner(arrays: SplitArrays) -> SplitArrays:
 
 
 def _with_mean_row(linked: LinkedSecondary, train: Integers) -> LinkedSecondary:
-    table = PlainEncoder(linked.features)(linked.features.on(torch.device("cpu"))).numpy()
+    table = PlainEncoder(linked.features)(FeatureTensors.of(linked.features, torch.device("cpu"))).numpy()
     matches = linked.equal[linked.list_of[train]]
     known = table[matches[matches >= 0]] if (matches >= 0).any() else table
     mean = known.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)

@@ -13,6 +13,7 @@ from fedsim import registry
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import methods
+from fedsim.splitnn.layers import FeatureTensors
 from fedsim.splitnn.methods import PartnerRequirement
 from fedsim.splitnn.party_model import AdamW, describe
 from fedsim.training import train
@@ -84,7 +85,8 @@ def test_the_features_of_every_secondary_reach_the_prediction(name):
     before = model.predict(small_primary().features, lists)
     for group in model.groups:
         kept = group[0].features
-        group[0].features = small_features(len(kept), kept.numbers.shape[1], seed=77).on(torch.device("cpu"))
+        rows = small_features(len(kept), kept.numbers.shape[1], seed=77)
+        group[0].features = FeatureTensors.of(rows, torch.device("cpu"))
         assert not np.allclose(model.predict(small_primary().features, lists), before)
         group[0].features = kept
 

@@ -75,8 +75,7 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     deviation = counts[rows].std(axis=0)
     counts = (counts - counts[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), counts]).astype(np.float32)
-    codes = prepared.codes.reshape(len(frame), -1)
-    return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread, periodic=prepared.periodic)
+    return replace(prepared, numbers=numbers)
 
 
 def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:

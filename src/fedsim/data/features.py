@@ -20,7 +20,7 @@ from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.privacy.geodesy import to_metres
 from fedsim.storage.tensor_file import scratch_array
-from fedsim.types import Floats, Floats32, Integers
+from fedsim.types import Features, Floats, Floats32, Integers
 from fedsim.validation import validate_integer
 
 # Categories: one-hot columns if there are few, codes for an embedding table if there are many
@@ -330,29 +330,6 @@ class FeatureRules:
         validate_integer(self.seldom, "seldom", least=1)
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedFeatures:
-    """One party's records as network inputs: columns of numbers, and codes for embedding tables.
-
-    ``numbers`` is float32 and ``codes`` int64, both with one row per record; values in column j of ``codes`` are below
-    ``cardinalities[j]``. ``spread`` lists the numeric columns that took more than two values in training, and
-    ``periodic`` the subset that holds places or numeric identifiers.
-    """
-
-    numbers: Floats32
-    codes: Integers
-    cardinalities: tuple[int, ...]
-    spread: tuple[int, ...]
-    periodic: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __repr__(self) -> str:
-        columns = f"{self.numbers.shape[1]} numbers and {self.codes.shape[1]} codes"
-        return f"PreparedFeatures({len(self)} records x {columns})"
-
-
 @dataclass(frozen=True)
 class FeaturePreprocessor:
     """The fitted conversion of a party's columns to numbers and codes; created by :func:`fit_preprocessor`."""
@@ -418,7 +395,7 @@ class FeaturePreprocessor:
             found[", ".join(ends)] = (*coordinates, *range(first, len(self.names))), ()
         return found
 
-    def typical_record(self, table: Any, rows: Integers) -> PreparedFeatures:
+    def typical_record(self, table: Any, rows: Integers) -> Features:
         """Return a record with the median of each number and date over these rows and the most frequent categories."""
         frame = to_polars(table, party=self.party)
         cells = {}
@@ -444,7 +421,7 @@ class FeaturePreprocessor:
         found = {e.column: "place" if e.column in periodic else tags[type(e)] for e in self.encoders}
         return found | {way.names[0]: DISPLACEMENT for way in self.displacements}
 
-    def apply(self, table: Any, folder: Path | None = None) -> PreparedFeatures:
+    def apply(self, table: Any, folder: Path | None = None) -> Features:
         """Prepare the records of a table with the same columns, in any order; large arrays are stored in ``folder``."""
         frame = to_polars(table, party=self.party)
         for name in self.columns:
@@ -472,7 +449,12 @@ class FeaturePreprocessor:
             place += len(way.names)
         for place, column in enumerate(self._coded):
             codes[:, place] = column.apply(_read_feature(frame[column.column], CellType.CATEGORY, self.party))
-        return PreparedFeatures(numbers, codes, self.cardinalities, self.spread, self.periodic)
+        return Features(numbers, codes, self.cardinalities, self.spread, periodic=self.periodic)
+
+    def without_records(self) -> Features:
+        """Return the columns without rows, to build a network before loading its weights."""
+        numbers, codes = np.zeros((0, len(self.names))), np.zeros((0, len(self.cardinalities)), dtype=np.int64)
+        return Features(numbers, codes, self.cardinalities, self.spread, periodic=self.periodic)
 
     def to_json(self) -> str:
         """Return everything that :meth:`from_json` needs to prepare records in the same way."""

@@ -83,7 +83,7 @@ class LinkedTable:
 
     def features(self) -> Features:
         """Return the table as its network takes it."""
-        return Features.of(self.preparation.apply(self.pair.secondary_features(self.table)))
+        return self.preparation.apply(self.pair.secondary_features(self.table))
 
     def __repr__(self) -> str:
         pair = self.pair
@@ -147,7 +147,7 @@ class Federation:
 
     def _features(self, primary: pl.DataFrame) -> Features:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
-        return Features.of(self.preparation.apply(own))
+        return self.preparation.apply(own)
 
     def links(self, primary: pl.DataFrame) -> list[LinkageResult]:
         """Link records to every secondary."""
@@ -189,13 +189,13 @@ def fit_federation(
         columns, partners = pair.secondary_features(table), np.unique(found.partner[split.train])
         theirs = fit_preprocessor(columns, party=pair.party, rows=partners, rules=plan.rules)
         neighbours = linker.as_links(found)
-        prepared = Features.of(theirs.apply(columns))
+        prepared = theirs.apply(columns)
         rows = training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party)
         seen = embed_secondary(prepared, pair.party, plan.config) if plan.settings.stacked else None
         local.append(LocalRows([rows], seen))
         linked.append(LinkedTable(pair, linker, theirs, table))
         links.append(found)
-    features = Features.of(preparation.apply(own))
+    features = preparation.apply(own)
     own_data = training.PrimaryData(features, labels.values, labels.task_type, PRIMARY, labels.weights)
     texts = text_columns(primary.select(_learnt_identifiers(plan)))
     stacked = plan.settings.stacked and bool(local)
@@ -216,7 +216,7 @@ def fit_federation(
         embedded = tuple(one.embedding for one in local if one.embedding is not None)
         trees = EmbeddedTrees(fitted.trees, tuple(texts), embedded)
         names = mean_trigrams(name_trigrams(primary[split.train], texts), texts)
-    typical_record = Features.of(preparation.typical_record(own, split.train))
+    typical_record = preparation.typical_record(own, split.train)
     sent = explain.average_sent(fitted.linked["explained"])
     typical = explain.TypicalInputs(typical_record, sent, preparation.places, names)
     federation = Federation(
@@ -454,5 +454,5 @@ def _rebuild_model(
             name, party.features(), config.secondary, weights[name], device=device
         )
         lists.append(training.NeighbourList(Links.without_records(party.linker.k), (holder,)))
-    columns = Features.without_records(preparation)
+    columns = preparation.without_records()
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)

@@ -79,10 +79,10 @@ class TrainedPrimary:
 
     def features(self, records: pl.DataFrame, table: str) -> Features:
         preparation = replace(self.preparation, party=table)
-        return Features.of(preparation.apply(records.select(preparation.columns)))
+        return preparation.apply(records.select(preparation.columns))
 
     def model(self, job: Job, name: str, neighbours: list[NeighbourList], method: str | None = None) -> Model:
-        columns = Features.without_records(self.preparation)
+        columns = self.preparation.without_records()
         config, target = training_config(job, method), target_from_state(self.facts["target"])
         return restore_model(config, target, columns, neighbours, self.weights, name)
 

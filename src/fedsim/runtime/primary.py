@@ -40,7 +40,7 @@ from fedsim.runtime.training_record import (
     training_bins,
     typical_inputs,
 )
-from fedsim.splitnn import Features, party_model
+from fedsim.splitnn import party_model
 from fedsim.training import explain
 from fedsim.training.boosted_trees import MAX_TREE_RECORDS
 from fedsim.training.config import build_config
@@ -140,9 +140,9 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     if classes and (error := single_record_error(table.frame[str(table.columns.label)], table.source)):
         raise error
     preparation = table.fit_features(split.train)
-    features = Features.of(preparation.apply(table.typed_features, context.folder))
+    features = preparation.apply(table.typed_features, context.folder)
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
-    typical = Features.of(preparation.typical_record(table.typed_features, split.train))
+    typical = preparation.typical_record(table.typed_features, split.train)
     return PreparedPrimary(data, preparation, classes, split, typical)
 
 

@@ -22,16 +22,16 @@ from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.registry import PRESETS
 from fedsim.runs.run_folder import ENCODED_FOLDER
 from fedsim.runtime.party_context import PartyContext
-from fedsim.splitnn import layers, party_model, secondary_model
+from fedsim.splitnn import party_model, secondary_model
 from fedsim.storage import files, tensor_file
-from fedsim.types import EncodedTable, Floats32, Integers
+from fedsim.types import EncodedTable, Features, Floats32, Integers
 
 SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
 
 
-def network_features(table: PartyData, rows: Integers | None = None) -> layers.Features:
+def network_features(table: PartyData, rows: Integers | None = None) -> Features:
     """Return a table's features as network inputs, prepared as :meth:`PartyData.fit_features` learns from rows."""
-    return layers.Features.of(table.fit_features(rows).apply(table.typed_features))
+    return table.fit_features(rows).apply(table.typed_features)
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class RunStore:
         """Derive a secret seed, a different one for every seed of a job."""
         return int.from_bytes(keyed_prng.derive_subkey(self.secret, f"weights of seed {seed}", 8), "big") >> 1
 
-    def protect_features(self, features: layers.Features, table: PartyData) -> layers.Features:
+    def protect_features(self, features: Features, table: PartyData) -> Features:
         """Add the noise that the job requires to features made from this table."""
         if self.job.protection.features is None:
             return features
         return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features))
 
-    def embed_features(self, features: layers.Features, party: str) -> Floats32:
+    def embed_features(self, features: Features, party: str) -> Floats32:
         """Return the embedding that a secondary sends; computed once and then read."""
         path = self.folder / SEALED_FILE
         digest = tensor_file.arrays_digest(features.numbers, features.codes)
@@ -179,7 +179,7 @@ def embedding_width(job: Job) -> int:
 
 
 def embedded_rows(
-    features: layers.Features,
+    features: Features,
     job: Job,
     source: party_model.RandomSource,
     folder: Path | None = None,
@@ -188,13 +188,13 @@ def embedded_rows(
     return secondary_model.embed(features, job.protection.embedding_name, embedding_width(job), source, folder)
 
 
-def protect_features(features: layers.Features, job: Job, secret: bytes, table: str) -> layers.Features:
+def protect_features(features: Features, job: Job, secret: bytes, table: str) -> Features:
     """Add noise to features, by a given secret and as the job requires."""
     terms = job.protection.features
     return features if terms is None else add_feature_noise(features, terms.noise, secret, table=table)
 
 
-def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:
+def add_feature_noise(features: Features, noise: float, secret: bytes, *, table: str) -> Features:
     """Add noise to features by a given secret; ``table`` is the digest of the cells they were made from.
 
     Another table or another scale draws new noise, because two scales of one draw would reveal it.

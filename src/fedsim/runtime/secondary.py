@@ -34,7 +34,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, softwar
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write, record_digest
-from fedsim.types import Floats32, Integers32, Words, training_length
+from fedsim.types import Features, Floats32, Integers32, Words, training_length
 
 log = logging.getLogger("fedsim.parties")
 
@@ -77,11 +77,11 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
         preparation = table.fit_features()
-    features = layers.Features.of(preparation.apply(table.typed_features, context.folder))
+    features = preparation.apply(table.typed_features, context.folder)
     features = store.protect_features(features, table)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
-        features = layers.Features(embedding)
+        features = Features(embedding)
     worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, digest)
     if stay:
         context.connection.wait_seconds = float("inf")
@@ -202,7 +202,7 @@ class _SecondaryWorker:
     context: PartyContext
     store: RunStore
     preparation: FeaturePreprocessor
-    features: layers.Features
+    features: Features
     embedding: Floats32 | None
     stay: bool
     budget: PrimaryBudget

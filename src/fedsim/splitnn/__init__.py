@@ -3,13 +3,12 @@
 from typing import TYPE_CHECKING
 
 from fedsim.registry import lazy_exports
+from fedsim.types import Features
 
 if TYPE_CHECKING:
-    from fedsim.splitnn.layers import Features
     from fedsim.splitnn.methods import AvgSim, Exact, FeatureSim, FedSim, Solo, Top1Sim
 
 __all__ = ["AvgSim", "Exact", "FeatureSim", "Features", "FedSim", "Solo", "Top1Sim"]
 
 # A secondary's process must not load what is above the cut.
-_METHODS = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
-__getattr__ = lazy_exports(__name__, {"layers": ["Features"], "methods": _METHODS})
+__getattr__ = lazy_exports(__name__, {"methods": ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]})

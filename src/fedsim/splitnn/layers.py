@@ -11,128 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsim.errors import InputError, SettingError
-from fedsim.types import AnyArray, Integers
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """A party's columns, ready for a network.
-
-    Parameters
-    ----------
-    numbers
-        Standardised numbers, (n, d).
-    codes
-        Category codes, (n, e); column j holds codes from 0 to ``cardinalities[j] - 1``.
-    cardinalities
-        Number of categories of every column of codes.
-    spread
-        Columns of ``numbers`` that an encoding may spread over quantiles; by default those with more than two distinct
-        values.
-    names
-        Column names for error messages, numbers first.
-    periodic
-        Columns of ``numbers`` that an encoding may turn into sines and cosines: places and other smooth identifiers.
-
-    Examples
-    --------
-    >>> Features(np.array([[0.0, 1.5], [1.0, 0.5], [0.0, -2.0]]))
-    Features(3 records x 2 numbers and 0 codes)
-    """
-
-    numbers: AnyArray  # (n, d)
-    codes: Integers = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # (n, e)
-    cardinalities: tuple[int, ...] = ()
-    spread: tuple[int, ...] | None = None
-    names: tuple[str, ...] = ()
-    periodic: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", np.ascontiguousarray(self.numbers, dtype=np.float32))
-        if not self.codes.size and not self.cardinalities:
-            object.__setattr__(self, "codes", np.zeros((len(self.numbers), 0), dtype=np.int64))
-
-    @classmethod
-    def of(cls, prepared: Any) -> Features:
-        """Convert ``fedsim.data.features.PreparedFeatures``, which this package does not import."""
-        return cls(
-            prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread, periodic=prepared.periodic
-        )
-
-    @classmethod
-    def without_records(cls, preparation: Any) -> Features:
-        """Return a preprocessor's columns without rows, to build a network before loading its weights."""
-        cardinalities = preparation.cardinalities
-        numbers, codes = np.zeros((0, len(preparation.names))), np.zeros((0, len(cardinalities)), dtype=np.int64)
-        return cls(numbers, codes, cardinalities, preparation.spread, periodic=preparation.periodic)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __repr__(self) -> str:
-        return "Features({} records x {} numbers and {} codes)".format(len(self), *self.columns)
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """The number of numeric columns and of code columns."""
-        return self.numbers.shape[1], self.codes.shape[1]
-
-    @property
-    def many_valued(self) -> tuple[int, ...]:
-        """``spread``, or the numeric columns with more than two values: a 0/1 column gains nothing from bins."""
-        if self.spread is not None:
-            return self.spread
-        if self.numbers.ndim != 2 or not len(self):
-            return ()
-        low, high = self.numbers.min(axis=0), self.numbers.max(axis=0)
-        return tuple(np.flatnonzero(((self.numbers != low) & (self.numbers != high)).any(axis=0)).tolist())
-
-    def take(self, rows: AnyArray) -> Features:
-        """Return the features of some records."""
-        return replace(self, numbers=self.numbers[rows], codes=self.codes[rows])
-
-    def on(self, device: torch.device) -> FeatureTensors:
-        """Copy the features to a device."""
-        return FeatureTensors(torch.from_numpy(self.numbers).to(device), torch.from_numpy(self.codes).to(device))
-
-    def check(self, party: str) -> None:
-        """Raise InputError if no network can learn from these features; the message shows no value."""
-        if self.numbers.ndim != 2 or self.codes.shape != (len(self), len(self.cardinalities)):
-            raise InputError(
-                f"the features of {party} have shapes {self.numbers.shape} and {self.codes.shape} and "
-                f"{len(self.cardinalities)} cardinalities; both tables need one row per record, and every column of "
-                "codes a cardinality",
-                code="feature-shape",
-            )
-        if not sum(self.columns):
-            raise InputError(f"{party} has no feature columns; give at least one", code="no-features")
-        not_finite = ~np.isfinite(self.numbers).all(axis=0)
-        if not_finite.any():
-            column = self._column_name(int(not_finite.argmax()))
-            message = f"feature column {column} of {party} has missing or infinite values; fill them first"
-            raise InputError(message, code="feature-not-finite", column=column)
-        for place, cardinality in enumerate(self.cardinalities):
-            codes = self.codes[:, place]
-            if len(codes) and (codes.min() < 0 or codes.max() >= cardinality):
-                column = self._column_name(self.columns[0] + place)
-                raise InputError(
-                    f"feature column {column} of {party} has codes outside 0..{cardinality - 1}; codes start at zero",
-                    code="code-out-of-range",
-                    column=column,
-                )
-
-    def _column_name(self, place: int) -> str:
-        return f"'{self.names[place]}'" if place < len(self.names) else str(place)
+from fedsim.errors import SettingError
+from fedsim.types import AnyArray, Features
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +30,11 @@ class FeatureTensors:
 
     numbers: Tensor  # (n, d)
     codes: Tensor  # (n, e)
+
+    @classmethod
+    def of(cls, features: Features, device: torch.device) -> FeatureTensors:
+        """Copy features to a device."""
+        return cls(torch.from_numpy(features.numbers).to(device), torch.from_numpy(features.codes).to(device))
 
     def __len__(self) -> int:
         return len(self.numbers)

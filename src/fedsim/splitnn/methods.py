@@ -31,7 +31,7 @@ from fedsim.splitnn.gates import (
     keep_most_similar,
 )
 from fedsim.splitnn.party_model import OMITTED_IF_DEFAULT
-from fedsim.types import Links
+from fedsim.types import Features, Links
 
 __all__ = ["AvgSim", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
@@ -48,7 +48,7 @@ class PartnerRequirement(Enum):
 class NetworkSpec:
     """What is needed to build the primary's network."""
 
-    features: layers.Features  # the primary's training rows
+    features: Features  # the primary's training rows
     local: layers.Local
     branches: tuple[BranchShape, ...]
     task: gates.PredictionTask

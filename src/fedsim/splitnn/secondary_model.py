@@ -18,10 +18,10 @@ from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn import party_model
-from fedsim.splitnn.layers import Bare, Features, FeatureTensors, Local, Perceptron, Piecewise
+from fedsim.splitnn.layers import Bare, FeatureTensors, Local, Perceptron, Piecewise
 from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
 from fedsim.storage.tensor_file import scratch_array
-from fedsim.types import AnyArray, Floats, Floats32
+from fedsim.types import AnyArray, Features, Floats, Floats32
 
 
 class Secondary(Protocol):
@@ -285,7 +285,7 @@ def _build_secondary(name: str, features: Features, config: SecondaryConfig, dev
     features.check(name)
     network = config.local.build(features)
     model = PartyModel(network, config.optimiser, RandomSource(config.seed, name), device)
-    return LocalSecondary(name, network.width, model, features.on(device))
+    return LocalSecondary(name, network.width, model, FeatureTensors.of(features, device))
 
 
 # The embedding that a secondary sends under sealed labels: one vector per row, not influenced by any label. The

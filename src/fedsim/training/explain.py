@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import FileError, SettingError
-from fedsim.splitnn import Features, gates, methods
+from fedsim.splitnn import Features, gates, layers, methods
 from fedsim.splitnn.secondary_model import AbsentSecondary
 from fedsim.training.boosted_trees import TreeColumns
 from fedsim.training.data import as_features
@@ -564,7 +564,7 @@ class _Explainer:
             changed = replace(own, numbers=own.numbers.copy(), codes=own.codes.copy())
             changed.numbers[:, list(numbers)] = typical.numbers[:, list(numbers)]
             changed.codes[:, list(codes)] = typical.codes[:, list(codes)]
-            tensors = changed.on(self.model.primary.model.device)
+            tensors = layers.FeatureTensors.of(changed, self.model.primary.model.device)
             outputs = self._outputs(replace(records.batch, features=tensors))
             beside = records.columns
             if column in names:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.splitnn import Features, gates, methods, party_model, secondary_model
+from fedsim.splitnn import Features, gates, layers, methods, party_model, secondary_model
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training import data
 from fedsim.training.config import Config
@@ -508,7 +508,7 @@ def prepare_job(
         store = _checkpoint_store(primary, arranged, split, context.folder, config)
         checkpoints = RunCheckpoints(store, model, holders)
         journal = TrainingLog(context.folder / "log.jsonl")
-    records = PrimaryRecords(features.on(context.device), arranged)
+    records = PrimaryRecords(layers.FeatureTensors.of(features, context.device), arranged)
     party = Primary(model, target.task, config.party_dropout)
     return TrainingJob(config, target, split, primary, records, party, holders, checkpoints, journal, hooks)
 

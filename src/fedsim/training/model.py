@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import InputError
-from fedsim.splitnn import Features, methods, party_model, secondary_model
+from fedsim.splitnn import Features, layers, methods, party_model, secondary_model
 from fedsim.training import data, loop
 from fedsim.training.config import Config
 from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
@@ -89,7 +89,9 @@ class Model:
                 ),
                 code="other-columns",
             )
-        return PrimaryRecords(features.on(self.primary.model.device), self.arrange(lists, len(features)))
+        return PrimaryRecords(
+            layers.FeatureTensors.of(features, self.primary.model.device), self.arrange(lists, len(features))
+        )
 
     def arrange(self, lists: Sequence[Links], n_records: int) -> tuple[PartnerList, ...]:
         """Return lists of partners as the network takes them: checked, in the method's order, on the device."""
@@ -123,7 +125,7 @@ def restore_model(
     config, target
         Those of the trained model.
     columns
-        The primary's columns; only shapes and ``spread`` count (``Features.without_records``).
+        The primary's columns; only shapes and ``spread`` count (``FeaturePreprocessor.without_records``).
     lists
         Holders with restored weights; only the shapes of the lists count (``Links.without_records``).
     weights

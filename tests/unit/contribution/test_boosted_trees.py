@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.contribution.rungs import Rung, SplitArrays, train_trees
-from fedsim.splitnn.layers import Features
-from fedsim.types import Split
+from fedsim.types import Features, Split
 
 TREES = Rung("trees", "Boosted trees", "trees", epochs=5)
 N = 200

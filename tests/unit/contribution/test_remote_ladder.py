@@ -31,7 +31,6 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore
-from fedsim.splitnn.layers import Features
 from fedsim_lab.faults.local_job import create_local_job
 from job_fixtures import lay_out, read_all, staying
 
@@ -102,7 +101,7 @@ def with_features(arrays, job, own):
     """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
     order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"].copy()
     frame = PartyData.read(job, own, approved=True).features
-    features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
+    features = fit_preprocessor(frame, party=str(own.party)).apply(frame)
     (linked,) = arrays.secondaries
     order[order < 0] = np.setdiff1d(np.arange(len(order)), order)  # rows that nobody is linked to, in any order
     return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))

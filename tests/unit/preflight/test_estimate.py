@@ -44,9 +44,10 @@ from fedsim.protocol.messages import (
 from fedsim.protocol.transport import NO_BYTES, Envelope, encode
 from fedsim.registry import PRESETS, WIRE_FORMATS
 from fedsim.splitnn.gates import BranchShape, Regression
-from fedsim.splitnn.layers import Features, Piecewise
+from fedsim.splitnn.layers import Piecewise
 from fedsim.splitnn.secondary_model import secondary_config, start_secondary
 from fedsim.training.loop import build_primary_model
+from fedsim.types import Features
 
 RENTALS = LinkListSizes("rentals", records=400, candidates=300, k=20, n_bits=2048, asked=20)
 FIELD = {"column": "lat", "encoding": {"kind": "numeric", "low": 0, "high": 9, "threshold": 1}}

@@ -14,7 +14,7 @@ from fedsim.pipeline.party_table import PartyData
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore, add_feature_noise, network_features
-from fedsim.splitnn.layers import Features
+from fedsim.types import Features
 from job_fixtures import lay_out, read_all
 
 

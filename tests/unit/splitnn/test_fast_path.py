@@ -48,7 +48,7 @@ class Both:
         for party in self.started:
             party.model.network.double()
             party.features = double(party.features)
-        self.own = double(primary.features.on(setting.device))
+        self.own = double(FeatureTensors.of(primary.features, setting.device))
         self.task, self.labels = target.task, torch.from_numpy(target.encode_labels(primary.labels))[ROWS]
         self.labels = self.labels if self.labels.dtype == torch.int64 else self.labels.double()
 

@@ -10,7 +10,7 @@ import torch
 
 from fedsim.splitnn.layers import (
     Dropout,
-    Features,
+    FeatureTensors,
     Local,
     Perceptron,
     Piecewise,
@@ -21,7 +21,7 @@ from fedsim.splitnn.layers import (
     uninitialised_linear,
 )
 from fedsim.splitnn.party_model import RandomSource
-from fedsim.types import derive_seed
+from fedsim.types import Features, derive_seed
 
 
 def test_weights_are_drawn_within_torchs_default_bounds():
@@ -46,7 +46,7 @@ def test_building_and_drawing_leave_the_global_generator_alone():
     before = torch.get_rng_state()
     network = Local(encoding=Piecewise(), dropout=0.5).build(Features(np.random.default_rng(0).normal(size=(9, 3))))
     initialise_weights(network, torch.Generator().manual_seed(1))
-    network(Features(np.zeros((4, 3))).on(torch.device("cpu")), torch.Generator().manual_seed(2))
+    network(FeatureTensors.of(Features(np.zeros((4, 3))), torch.device("cpu")), torch.Generator().manual_seed(2))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -104,7 +104,7 @@ def test_a_column_that_was_constant_in_training_stays_silent():
 
 def test_codes_enter_one_hot_or_as_embeddings():
     features = Features(np.zeros((4, 1)), np.array([[0], [1], [2], [1]]), (3,))
-    tensors = features.on(torch.device("cpu"))
+    tensors = FeatureTensors.of(features, torch.device("cpu"))
     assert Plain().build(features)(tensors)[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
     encode = Piecewise(bins=2, code_width=5).build(features)
     initialise_weights(encode, torch.Generator().manual_seed(0))
@@ -122,7 +122,7 @@ def test_periodic_columns_become_waves_instead_of_bins():
     features = Features(np.random.default_rng(0).normal(size=(7, 3)), periodic=(2,))
     encode = Piecewise(bins=2, frequencies=3, wave_width=4, sigma=0.5).build(features)
     initialise_weights(encode, torch.Generator().manual_seed(0))
-    encoded = encode(features.on(torch.device("cpu")))
+    encoded = encode(FeatureTensors.of(features, torch.device("cpu")))
     assert encoded.shape == (7, encode.width) == (7, 3 + 2 * 2 + 4)
     turns = torch.from_numpy(features.numbers[:, 2:]) * encode.waves.frequency[0]
     waves = torch.cat([(2 * math.pi * turns).sin(), (2 * math.pi * turns).cos()], dim=1)
