@@ -90,7 +90,7 @@ def elsewhere(folder: Path) -> Iterator[World]:
 
         sessions: list[Any] = []
         peer = ReconnectingPeer(call)
-        yield World(RemoteRows(context, [peer], PARTY.neighbours), restart, saved)
+        yield World(RemoteRows(context, peer, PARTY.neighbours), restart, saved)
     joined(*threads)
 
 
