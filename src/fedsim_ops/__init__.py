@@ -17,6 +17,7 @@ for _service, _function in (
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
+SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
 from fedsim.errors import InputError, SettingError, nearest_word, replace_unprintable
+from fedsim.registry import SERVICES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,13 +87,11 @@ class SqlTable:
 
     def read(self, columns: list[str] | None = None) -> pl.DataFrame:
         """Read the given columns, in that order; all of them for ``None``."""
-        from fedsim.data.sql_drivers import open_database  # noqa: PLC0415 - polars is heavy; config files only name tables
-
-        with open_database(self) as database:
+        with SERVICES["database"](self) as database:
             stored = database.header()
             header = list(map(replace_unprintable, stored))
             wanted = [stored[place] for place in column_positions(self, header, columns)]
-            frame = database.rows(wanted).rename(replace_unprintable)
+            frame: pl.DataFrame = database.rows(wanted).rename(replace_unprintable)
         if frame.is_empty():
             raise InputError(f"{self} has columns but no rows; at least one record is needed", code="no-records")
         return frame

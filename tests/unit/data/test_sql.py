@@ -52,7 +52,7 @@ def test_columns_have_the_type_of_their_values(folder):
 
 
 def test_types_may_change_between_batches(folder, monkeypatch):
-    monkeypatch.setattr("fedsim.data.sql_drivers.SQLITE_BATCH", 1)
+    monkeypatch.setattr("fedsim_ops.sql_drivers.SQLITE_BATCH", 1)
     assert table(folder, table="flats").read(["rooms", "name"]).rows() == [(3.0, "a"), (2.5, None)]
     assert refusal(table(folder, table="odd"), ["mixed"]).code == "mixed-types"
 

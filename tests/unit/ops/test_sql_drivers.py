@@ -98,7 +98,7 @@ def test_columns_are_chosen_quoted_and_ordered(server):
 
 
 def test_many_batches_keep_their_order(server, monkeypatch):
-    monkeypatch.setattr("fedsim.data.sql_drivers.POSTGRES_BATCH", 7)
+    monkeypatch.setattr("fedsim_ops.sql_drivers.POSTGRES_BATCH", 7)
     numbers = asked(server, query="select n from generate_series(1, 50) as s(n) order by n desc; ").read()["n"]
     assert numbers.to_list() == list(range(50, 0, -1))
 
