@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import FedSim
-from fedsim.splitnn.gates import ConvolutionMerge
-from fedsim.splitnn.party_model import Lamb
 from fedsim.training import PrimaryData, SecondaryData, TaskType
 from fedsim.training.data import as_features
 from fedsim.training.loop import iterate_batches, prepare_job, start_local_secondaries, training_settings
 from fedsim.types import Split
+from fedsim_lab.paper_networks import ConvolutionMerge
+from fedsim_lab.paper_preset import Lamb
 from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 from pair_table import PairNetwork, PairTable, PlainLamb, Sizes
 

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsim.splitnn.gates import AttentionMergeNetwork, ConvolutionMergeNetwork
+from fedsim.splitnn.gates import AttentionMergeNetwork
 from fedsim.splitnn.layers import FeatureTensors
 from fedsim.splitnn.methods import AvgSim, FeatureSim, FedSim
 from fedsim_lab.ablations import PerceptronMergeNetwork
+from fedsim_lab.paper_networks import ConvolutionMergeNetwork
 
 
 @dataclass

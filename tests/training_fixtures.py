@@ -6,12 +6,14 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import AvgSim, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
-from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge, MatchGate
+from fedsim.splitnn.gates import AttentionMerge, MatchGate
 from fedsim.splitnn.layers import Local, Piecewise
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import Config, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.types import Split
 from fedsim_lab.ablations import MeanMerge, PerceptronMerge, Shuffled, SimilarityAsWeight
+from fedsim_lab.paper_networks import ConvolutionMerge
+from fedsim_lab.paper_preset import Lamb
 
 torch.set_num_threads(1)  # the same bits in every run need a fixed number of threads; and the tests run side by side
 
@@ -49,7 +51,8 @@ ENCODED = Local(encoding=Piecewise(bins=3, code_width=2), hidden=(5,), cut=4)
 
 
 def small_config(method=METHODS["fedsim"], **changes) -> Config:
-    return Config(**{"method": method, "local": PLAIN, "epochs": 2, "batch": 16, "device": "cpu", **changes})
+    usual = {"local": PLAIN, "optimiser": Lamb(), "epochs": 2, "batch": 16, "device": "cpu"}
+    return Config(**{"method": method, **usual, **changes})
 
 
 def encoded_config(method=METHODS["fedsim with attention"], **changes) -> Config:

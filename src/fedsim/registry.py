@@ -247,11 +247,11 @@ METHODS.register(
 FEDSIM_VARIANTS = Registry("FedSim variant")  # functions from a preset's FedSim to another; fedsim_lab registers some
 
 PRESETS = Registry("preset")
-for _name, _summary in (
-    ("modern", "The default: encoded numbers, attention beside the convolution, AdamW."),
-    ("paper", "Networks, optimiser and sizes of the paper, for comparison."),
-):
-    PRESETS.register(_name, f"fedsim.splitnn.secondary_model:{_name.upper()}", summary=_summary)
+PRESETS.register(
+    "modern",
+    "fedsim.splitnn.secondary_model:MODERN",
+    summary="The default: encoded numbers, attention beside the convolution, AdamW.",
+)
 
 METRICS = Registry("metric")
 for _name, _in_jobs, _details, _summary in (

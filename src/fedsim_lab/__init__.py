@@ -1,12 +1,15 @@
 """Research code: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
 
-Importing this package registers the commands of ``fedsim lab``, the presets ``paper:house``, ``paper:taxi`` and so on,
-with the paper's network sizes for each dataset, and variants of FedSim: the paper's ablations, its sort by weight and
-its mean merge gate.
+Importing this package registers the commands of ``fedsim lab``, the preset ``paper``, the presets ``paper:house``,
+``paper:taxi`` and so on, with the paper's network sizes for each dataset, and variants of FedSim: the paper's
+ablations, its sort by weight and its mean merge gate.
 """
 
-from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS, SERVICES
+from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS
 
+PRESETS.register(
+    "paper", "fedsim_lab.paper_preset:PAPER", summary="Networks, optimiser and sizes of the paper, for comparison."
+)
 for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", "frog"):
     PRESETS.register(
         f"paper:{_dataset}",
@@ -17,5 +20,4 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
 for _variant in ("without-weight", "without-sort", "without-cnn", "by-weight", "mean-merge"):
     _function = _variant.replace("-", "_")
     FEDSIM_VARIANTS.register(f"fedsim-{_variant}", f"fedsim_lab.ablations:{_function}", in_jobs=False)
-SERVICES.register("lamb-kernels", "fedsim_lab.lamb_kernel:start_kernels")
 COMMANDS.register("lab", "fedsim_lab.cli.commands:app")

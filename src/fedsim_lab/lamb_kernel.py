@@ -6,13 +6,16 @@ import logging
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fedsim.errors import DeviceError
-from fedsim.splitnn.party_model import RunningLamb
 from fedsim_ops import nvrtc
+
+if TYPE_CHECKING:
+    from fedsim_lab.paper_preset import RunningLamb
 
 log = logging.getLogger("fedsim.lab")
 

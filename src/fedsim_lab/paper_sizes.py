@@ -6,13 +6,14 @@ public; its sizes are the only ones in a wide grid that reproduce the counts.
 
 from dataclasses import dataclass, replace
 
-from fedsim.splitnn.gates import ConvolutionMerge, MergeGate
+from fedsim.splitnn.gates import MergeGate
 from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import FedSim
-from fedsim.splitnn.party_model import Lamb
 from fedsim.splitnn.secondary_model import Preset
 from fedsim.training.config import Config
 from fedsim_lab.ablations import MeanMerge
+from fedsim_lab.paper_networks import ConvolutionMerge
+from fedsim_lab.paper_preset import Lamb
 
 
 @dataclass(frozen=True)

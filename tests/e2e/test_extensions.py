@@ -24,10 +24,11 @@ from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, SPLITS, TRANSP
 from fedsim.runtime.party_context import open_transport
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.methods import AvgSim
-from fedsim.splitnn.secondary_model import PAPER, Preset
-from fedsim.training.config import paper_preset
+from fedsim.splitnn.secondary_model import Preset
 from fedsim.types import Split
 from fedsim_lab.faults.local_job import RENTALS, create_local_job
+from fedsim_lab.paper_networks import paper_preset
+from fedsim_lab.paper_preset import PAPER
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class FedSim:
     outputs: int = 10
     weight: gates.WeightGate = field(default_factory=gates.LearntWeight)
     order: gates.SortGate = field(default_factory=gates.BySimilarity)
-    merge: gates.MergeGate = field(default_factory=gates.ConvolutionMerge)
+    merge: gates.MergeGate = field(default_factory=gates.AttentionMerge)
     similarity_bins: int = 0
     match: MatchGate | None = field(default=None, metadata=OMITTED_IF_DEFAULT)
     primary_in_pairs: bool = field(default=True, metadata=OMITTED_IF_DEFAULT)

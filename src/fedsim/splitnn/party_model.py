@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
-from fedsim.registry import SERVICES, LazyModule
+from fedsim.registry import LazyModule
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.types import derive_seed
@@ -101,14 +101,6 @@ class Schedule(Protocol):
 
 
 @dataclass(frozen=True)
-class Constant:
-    """The same rate throughout, as in the paper."""
-
-    def factor(self, step: int, total_steps: int) -> float:
-        return 1.0
-
-
-@dataclass(frozen=True)
 class WarmCosine:
     """A linear warm-up over the first ``warm`` share of the steps, then half a cosine down to ``floor``.
 
@@ -127,10 +119,10 @@ class WarmCosine:
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(1.0, done))) / 2
 
 
-class _Moments:
-    """State shared by AdamW and LAMB: parameters, both moments, and the learning rate as a scalar on the device."""
+class Moments:
+    """The state of an optimiser: parameters, both moments, and the learning rate as a scalar on the device."""
 
-    def __init__(self, settings: AdamW | Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
+    def __init__(self, settings: Any, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
         self.settings, self.total_steps = settings, total_steps
         self.parameters: list[Tensor] = [*parameters]
         self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -182,7 +174,7 @@ class AdamW:
         return RunningAdamW(self, parameters, total_steps)
 
 
-class RunningAdamW(_Moments):
+class RunningAdamW(Moments):
     """AdamW with torch's fused kernel.
 
     ``torch.optim.AdamW(fused=True)`` runs the same kernel but does not fit here: it creates its moments in the first
@@ -205,59 +197,6 @@ class RunningAdamW(_Moments):
     def step(self) -> None:
         for places, decay in self._groups:
             self.fused(torch._fused_adamw_, places, self.parameters, self._count, lr=self.rate, weight_decay=decay)
-
-
-@dataclass(frozen=True)
-class Lamb:
-    """LAMB as the authors used it (You et al., 2020): no bias correction, a trust ratio per tensor."""
-
-    rate: float = 1e-3
-    decay: float = 1e-4
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
-    greatest_norm: float = 10.0
-    schedule: Schedule = field(default_factory=Constant)
-
-    def start(self, parameters: Iterable[nn.Parameter], total_steps: int) -> RunningLamb:
-        return RunningLamb(self, parameters, total_steps)
-
-
-class RunningLamb(_Moments):
-    """LAMB in one pass over memory instead of nine, without waiting for the device.
-
-    torch's fused Adam kernel, run on the decayed weights with rate -1 and a step so late that its bias correction is 1,
-    adds m / (sqrt(v) + eps) to them and updates both moments. CUDA devices use a kernel of ``fedsim_lab``.
-    """
-
-    def __init__(self, settings: Lamb, parameters: Iterable[nn.Parameter], total_steps: int) -> None:
-        super().__init__(settings, parameters, total_steps)
-        self.greatest_norm = settings.greatest_norm
-        self._kernels: list[Any] = SERVICES["lamb-kernels"](self) if self.has_kernel else []
-        if not self._kernels:
-            self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
-            self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
-
-    @property
-    def has_kernel(self) -> bool:
-        return self.device.type == "cuda" and torch.version.cuda is not None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for kernel in self._kernels:
-            kernel.step(self.rate)
-        if self.parameters and not self._kernels:
-            self._step()
-
-    def _step(self) -> None:
-        for move, parameter in zip(self._moves, self.parameters, strict=True):
-            torch.mul(parameter, self.settings.decay, out=move)
-        every = range(len(self.parameters))
-        self.fused(torch._fused_adam_, every, self._moves, self._late, lr=-1.0, weight_decay=0.0)
-        # The trust ratio of a tensor is the norm of its weights divided by the norm of its update, or 1 if either is 0.
-        weights = torch.stack(torch._foreach_norm(self.parameters)).clamp_(max=self.greatest_norm)
-        lengths = torch.stack(torch._foreach_norm(self._moves))
-        ratio = torch.where((weights > 0) & (lengths > 0), weights / lengths, torch.ones_like(weights))
-        torch._foreach_addcmul_(self.parameters, self._moves, list(ratio.mul_(-self.rate).unbind()))
 
 
 # A party's share of the model

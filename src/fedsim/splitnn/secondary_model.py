@@ -19,7 +19,7 @@ from fedsim.hyperparameters import TrainingSettings
 from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn import party_model
 from fedsim.splitnn.layers import Bare, FeatureTensors, Local, Perceptron, Piecewise
-from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
+from fedsim.splitnn.party_model import CPU, AdamW, OptimiserConfig, PartyModel, RandomSource, WarmCosine
 from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import AnyArray, Features, Floats, Floats32
 
@@ -204,7 +204,6 @@ MODERN = Preset(
     batch=512,
     by_size=True,
 )
-PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "fedsim.training.config:paper_preset")
 
 
 @dataclass(frozen=True)

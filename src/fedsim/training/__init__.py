@@ -1,6 +1,6 @@
 """Train, predict and look into split networks; needs torch and numpy alone."""
 
-from fedsim.training.config import Config, modern_preset, paper_preset
+from fedsim.training.config import Config, modern_preset
 from fedsim.training.data import MinMaxLabel, NeighbourList, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim.training.model import Model, TrainingResult, restore_model, train, train_with
@@ -19,7 +19,6 @@ __all__ = [
     "TrainingOutline",
     "TrainingResult",
     "modern_preset",
-    "paper_preset",
     "restore_model",
     "train",
     "train_with",

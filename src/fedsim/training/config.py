@@ -52,7 +52,7 @@ class Config:
 
     method: methods.Method = field(default_factory=FedSim)
     local: layers.Local = field(default_factory=layers.Local)
-    optimiser: party_model.OptimiserConfig = field(default_factory=party_model.Lamb)
+    optimiser: party_model.OptimiserConfig = field(default_factory=party_model.AdamW)
     label: LabelScaler = field(default_factory=MinMaxLabel)
     epochs: int = 100
     batch: int = 128
@@ -91,20 +91,6 @@ def _allows_party_dropout(method: methods.Method) -> bool:
     """Return whether records can be trained without some secondaries; the registration says so, as for jobs."""
     name = registry.METHODS.name_of(type(method))
     return name is not None and bool(registry.METHODS.detail(name, "party_dropout"))
-
-
-def paper_preset(method: methods.Method | None = None, *, epochs: int = 100, batch: int = 128, seed: int = 0) -> Config:
-    """Return the paper's network, LAMB and min-max label, with the sizes of its dataset ``hdb``.
-
-    Parameters
-    ----------
-    method
-        A method other than FedSim with the paper's sizes.
-    epochs, batch, seed
-        As in :class:`Config`.
-    """
-    method, own = method or FedSim(), secondary_model.PAPER
-    return Config(method, own.local, own.optimiser, MinMaxLabel(), epochs=epochs, batch=batch, seed=seed)
 
 
 def modern_preset(

@@ -282,15 +282,8 @@ def merge_importance(
     steps
         Points of the path integral.
     """
-    records = request_records(model, features, lists)
-    totals: list[Floats] = []
-    for contributions in _contributions(model, records, steps):
-        sums = [part.abs().sum(dim=0).double().cpu().numpy() for part in contributions]
-        totals = [total + part for total, part in zip(totals, sums, strict=True)] if totals else sums
-    return [
-        MergeImportance(holders[0].name, total / len(records.features))
-        for holders, total in zip(model.groups, totals, strict=True)
-    ]
+    found = merge_attributions(model, request_records(model, features, lists), steps)
+    return [MergeImportance(one.party, np.abs(one.values).mean(axis=0)) for one in found]
 
 
 def merge_attributions(model: Model, records: LinkedRecords, steps: int = INTEGRATION_STEPS) -> list[Attribution]:
@@ -305,10 +298,11 @@ def merge_attributions(model: Model, records: LinkedRecords, steps: int = INTEGR
     steps
         Points of the path integral.
     """
-    list_gates = _list_gates(model.primary.model.network)
-    by_list = zip(*_contributions(model, records, steps), strict=True)
+    network = model.primary.model.network
+    chunks = (merge_contributions(network, chunk.batch, steps) for chunk in records.chunks())
+    by_list = zip(*chunks, strict=True)
     attributions = []
-    for holders, partners, entry, parts in zip(model.groups, records.lists, list_gates, by_list, strict=True):
+    for holders, partners, entry, parts in zip(model.groups, records.lists, _list_gates(network), by_list, strict=True):
         attributions.append(
             Attribution(
                 holders[0].name,
@@ -319,12 +313,6 @@ def merge_attributions(model: Model, records: LinkedRecords, steps: int = INTEGR
             )
         )
     return attributions
-
-
-def _contributions(model: Model, records: LinkedRecords, steps: int) -> Iterator[list[Tensor]]:
-    """Yield contributions, (B, K, R) per list, batch by batch."""
-    for chunk in records.chunks():
-        yield merge_contributions(model.primary.model.network, chunk.batch, steps)
 
 
 def _fedsim_networks(network: nn.Module) -> list[methods.FedSimNetwork]:

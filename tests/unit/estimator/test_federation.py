@@ -202,7 +202,7 @@ def test_the_best_model_of_a_search_is_saved(town, flats, price, tmp_path):
 
 def test_a_model_from_before_the_match_gate_is_loaded(town, flats, price, tmp_path, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr("fedsim.training.config.MatchGate", lambda: None)
+        before.setattr("fedsim.splitnn.gates.MatchGate", lambda: None)
         model = FedSimRegressor([town.rentals], PLACE, **QUICK).fit(flats, price)
         model.save(tmp_path / "model")
     assert "match" not in json.loads((tmp_path / "model/primary/model.json").read_text())["config"]["method"]

@@ -8,9 +8,9 @@ import torch_optimizer
 from torch import nn
 
 from fedsim.errors import DeviceError
-from fedsim.splitnn.party_model import Lamb, RunningLamb
 from fedsim_lab import lamb_kernel
 from fedsim_lab.lamb_kernel import MOST_TENSORS
+from fedsim_lab.paper_preset import Lamb, RunningLamb
 
 SHAPES = [(7, 5), (7,), (3, 7), (40, 40)]
 

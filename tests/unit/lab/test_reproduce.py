@@ -56,7 +56,7 @@ def test_who_stops_is_told_that_nothing_is_lost(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsim.contribution.rungs.train", stopped)
+    monkeypatch.setattr("fedsim.contribution.rungs.fit", stopped)
     assert reproduce(folder, "figure-k") == 130
     assert "stopped" in capsys.readouterr().err
 

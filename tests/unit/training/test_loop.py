@@ -15,9 +15,10 @@ from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Solo
 from fedsim.splitnn.methods import FedSimNetwork, member_networks
 from fedsim.splitnn.party_model import AdamW, describe, resolve_device
-from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, loop, modern_preset, paper_preset, train
+from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, loop, modern_preset, train
 from fedsim.training.loop import Epoch, EpochPlan, ProgressBar, best_epoch, is_better
 from fedsim.types import Links, Split
+from fedsim_lab.paper_networks import paper_preset
 from training_fixtures import MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
-from fedsim.splitnn.gates import ConvolutionMerge
 from fedsim.splitnn.methods import FedSim, Solo
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, modern_preset, train
 from fedsim.types import Split
 from fedsim_lab.ablations import MeanMerge, SimilarityAsWeight
+from fedsim_lab.paper_networks import ConvolutionMerge
 
 RNG = np.random.default_rng(0)
 SPLIT = Split(np.arange(30), np.arange(30, 40), np.arange(40, 50))

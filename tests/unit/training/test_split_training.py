@@ -11,7 +11,6 @@ import torch
 from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.splitnn.layers import initialise_weights
-from fedsim.splitnn.party_model import Lamb
 from fedsim.training import train
 from fedsim.training.loop import (
     iterate_batches,
@@ -20,6 +19,7 @@ from fedsim.training.loop import (
     training_settings,
 )
 from fedsim.training.primary_steps import build_batch
+from fedsim_lab.paper_preset import Lamb
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 
