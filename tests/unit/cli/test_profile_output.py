@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedsim.data.profile import personal_form, profile_table
 from fedsim.errors import SettingError
 from init_fixtures import PEOPLE, TOWN, error_of, fedsim
 
@@ -35,17 +34,3 @@ def test_two_tables_link_as_init_would_link_them():
 
 def test_a_page_replaces_no_table():
     assert isinstance(error_of("profile", "flats.csv", "--out", "flats.csv"), SettingError)
-
-
-FORMS = {
-    "phone numbers": ["+49 30 901820", "(030) 90182-0"],
-    "bank accounts": ["DE89 3704 0044 0532 0130 00", "GB29NWBK60161331926819"],
-    "network addresses": ["192.168.0.1", "10.0.0.254"],
-    "": ["01.02.1990", "12.30"],
-}
-
-
-@pytest.mark.parametrize(("form", "cells"), FORMS.items())
-def test_texts_that_identify_people_are_known_by_their_form(form: str, cells: list[str]):
-    (column,) = profile_table(pl.DataFrame({"contact": cells}), "clients").columns.values()
-    assert personal_form(column) == form
