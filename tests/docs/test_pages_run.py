@@ -47,8 +47,7 @@ def newcomer(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.chdir(project)
     monkeypatch.setattr("fedsim.contribution.ladder.MAX_DOUBLINGS", 0)
     monkeypatch.setattr("fedsim.training.boosted_trees.ROUNDS", 20)
-    for kind in ("ENCODINGS", "METHODS", "METRICS", "PRESETS", "TRANSPORTS"):
-        registry = getattr(registries, kind)
+    for registry in registries.REGISTRIES.values():
         monkeypatch.setattr(registry, "_choices", dict(vars(registry)["_choices"]))  # pages register their own
     someone = Newcomer(dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True)))
     yield someone
