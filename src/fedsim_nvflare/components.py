@@ -6,7 +6,6 @@ This module travels with the job to servers that do not have FedSim installed, s
 import json
 import sys
 import time
-import tomllib
 from collections import Counter
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -22,8 +21,6 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.widgets.convert_to_fed_event import FED_EVENT_PREFIX
-
-from fedsim_nvflare.tunnel import Tunnel
 
 TASK = "fedsim"
 REPORT = "fedsim"  # key of a party's report in the metadata of its result
@@ -44,18 +41,16 @@ class FedSimExecutor(ClientAPIExecutor):  # type: ignore[misc] # NVFlare has no 
         Name of the job file, which is deployed to the folder ``config`` of the app.
     party_file
         Path of the party file at the site; a relative path starts at the site's workspace.
-    through_server
-        Whether the parties reach each other through NVFlare's server, at addresses whose hosts are names of sites.
     """
 
-    def __init__(self, job_file: str, party_file: str, through_server: bool = False) -> None:
+    def __init__(self, job_file: str, party_file: str) -> None:
         super().__init__(
             execution_mode=ExecutionMode.EXTERNAL_PROCESS,
             command=SITE_COMMAND,
             launch_once=False,
             heartbeat_timeout=HEARTBEAT_SECONDS,
         )
-        self.job_file, self.party_file, self.through_server = job_file, party_file, through_server
+        self.job_file, self.party_file = job_file, party_file
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Complete the command at the start of the run, when the site's folders are known."""
@@ -63,17 +58,7 @@ class FedSimExecutor(ClientAPIExecutor):  # type: ignore[misc] # NVFlare has no 
             workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             job_file = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()), self.job_file)
             self._command = [*SITE_COMMAND, str(job_file), str(Path(workspace.get_root_dir(), self.party_file))]
-            if self.through_server:
-                self._command.append(json.dumps(_open_tunnel(job_file, fl_ctx)))
         super().handle_event(event_type, fl_ctx)
-
-
-def _open_tunnel(job_file: Path, fl_ctx: Any) -> dict[str, Any]:
-    """Open the tunnel to the sites of the coordinator and the primary; return the loopback ports for the party."""
-    job, site = tomllib.loads(job_file.read_text(encoding="utf-8")), fl_ctx.get_identity_name()
-    addresses = dict(job[role]["address"].rsplit(":", 1) for role in ("coordinator", "primary"))
-    port = int(addresses.pop(site, 0))
-    return {"port": port, "local_ports": Tunnel(fl_ctx.get_engine(), port, addresses).local_ports}
 
 
 class FedSimController(Controller):  # type: ignore[misc] # NVFlare has no types

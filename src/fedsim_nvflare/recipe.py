@@ -35,14 +35,10 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
     sites
         Maps the name of each NVFlare site to the path of its party file: a path on this machine in ``SimEnv`` and
         ``PocEnv``, otherwise a path at the site, relative to the site's workspace unless absolute.
-    through_server
-        Whether the parties reach each other through NVFlare's server, with their own mutual TLS, for sites that can
-        reach nothing else. The host in the coordinator's and the primary's address in the job is then the name of a
-        site, such as ``site-1:7411``.
     restarts
         How often the process of one site may die and be started again; it resumes from its last checkpoint.
     custom_code
-        Whether the two small components of this package travel with the job as custom code (BYOC), so that the server
+        Whether the small components of this package travel with the job as custom code (BYOC), so that the server
         does not need FedSim. Otherwise, the server and sites must have it installed and list ``fedsim_nvflare`` in
         ``class_allow_list``.
 
@@ -60,7 +56,6 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
         job: str | PathLike[str],
         sites: Mapping[str, str | PathLike[str]],
         *,
-        through_server: bool = False,
         restarts: int = 3,
         custom_code: bool = True,
     ) -> None:
@@ -70,11 +65,6 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
         if len(sites) != len(parties):
             rule = f"the job has {len(parties)}, {', '.join(parties)}; name one site for each"
             raise SettingError(f"{len(sites)} sites for the parties of a job: {rule}", code="site-per-party")
-        listening = (self.fedsim_job.coordinator, self.fedsim_job.primary)
-        hosts = [party.address.rpartition(":")[0] for party in listening]
-        if through_server and (unknown := [host for host in hosts if host not in sites]):
-            message = f"host '{unknown[0]}' of an address in the job is not a site; with through_server, name a site"
-            raise SettingError(message, code="unknown-site", site=unknown[0])
         flare_job = FedJob(
             name=re.sub(r"[^A-Za-z0-9_-]", "-", self.fedsim_job.name),
             min_clients=len(sites),
@@ -83,9 +73,7 @@ class FedSimRecipe(Recipe):  # type: ignore[misc] # NVFlare has no types
         if not custom_code:
             flare_job.set_app_packages([__package__])
         flare_job.to_server(FedSimController(list(sites), restarts))
-        self._executors = {
-            site: FedSimExecutor(path.name, party_file, through_server) for site, party_file in self.sites.items()
-        }
+        self._executors = {site: FedSimExecutor(path.name, party_file) for site, party_file in self.sites.items()}
         for site, executor in self._executors.items():
             flare_job.to(executor, site, tasks=[TASK])
             flare_job.add_file_to(str(path), site, app_folder_type="config")

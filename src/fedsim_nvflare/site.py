@@ -1,4 +1,4 @@
-"""The process that NVFlare starts at a site: one party (``python -m fedsim_nvflare.site JOB PARTY_FILE [PORTS]``).
+"""The process that NVFlare starts at a site: one party (``python -m fedsim_nvflare.site JOB PARTY_FILE``).
 
 The party's output goes to ``nvflare.log`` in its folder, because anyone who submits a job can stream NVFlare's log of a
 site. The server learns the code of a failure, not its message.
@@ -6,13 +6,10 @@ site. The server learns the code of a failure, not its message.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +17,9 @@ from fedsim.cli import ExitCode, describe_failure
 from fedsim.cli.options import OutputMode
 from fedsim.cli.party import run_party
 from fedsim.config import PartyFile, read_party_file
-from fedsim.protocol.grpc_transport import GrpcTransport
-from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.tls import Credentials
-from fedsim.protocol.transport import ConnectionLost, FrameStream, Listener, StreamHandler
-from fedsim.registry import TRANSPORTS
+from fedsim.protocol.messages import Role
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.party_context import TRANSPORT_VARIABLE
 from fedsim_nvflare.components import FAILED, FINISHED, REPORT
-from fedsim_nvflare.tunnel import LOOPBACK
 
 import nvflare.client as flare  # isort: skip # after FedSim, which restricts gRPC to TLS 1.3
 
@@ -38,39 +29,9 @@ if TYPE_CHECKING:
 LOG_FILE = "nvflare.log"
 
 
-class TunnelTransport:
-    """gRPC with mutual TLS through the tunnel of the site; the host of an address is the name of a site.
-
-    Parameters
-    ----------
-    ports
-        The loopback ``port`` at which this party listens, and ``local_ports``, one for each peer's site.
-    credentials
-        The party's certificate and key.
-    """
-
-    def __init__(self, ports: Mapping[str, Any], credentials: Credentials) -> None:
-        self.credentials, self._ports, self._grpc = credentials, ports, GrpcTransport(credentials)
-
-    def listen(self, address: str, answer: StreamHandler) -> Listener:
-        listener = self._grpc.listen(f"{LOOPBACK}:{self._ports['port']}", answer)
-        listener.address = address  # where peers find it
-        return listener
-
-    def dial(self, address: str, peer: Party) -> FrameStream:
-        local = f"{LOOPBACK}:{self._ports['local_ports'][address.rpartition(':')[0]]}"
-        try:
-            return self._grpc.dial(local, peer)
-        except ConnectionLost as lost:
-            raise ConnectionLost(str(lost).replace(local, address), code=lost.code, lasting=lost.lasting) from None
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the party until it is done and report to NVFlare; return the exit code."""
-    job, party_file = map(Path, arguments[:2])
-    for ports in map(json.loads, arguments[2:]):
-        TRANSPORTS.register("nvflare", partial(TunnelTransport, ports), summary="Through NVFlare's server.")
-        os.environ[TRANSPORT_VARIABLE] = "nvflare"
+    job, party_file = map(Path, arguments)
     flare.init()
     try:
         if flare.receive() is None:  # NVFlare ended the job

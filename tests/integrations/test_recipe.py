@@ -17,12 +17,11 @@ from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.runtime.run_local import run_local
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job, free_ports
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
 from fedsim_nvflare import FedSimRecipe, read_result
 
 pytestmark = pytest.mark.filterwarnings("default")  # NVFlare's own warnings are not ours to fix
 NAMES = [NOTARY, RENTALS, CITY]
-LISTENING = {"coordinator": NOTARY, "primary": CITY}
 LONGEST, PATIENCE = 240.0, 60.0
 
 
@@ -94,11 +93,6 @@ def test_the_sites_are_those_of_the_environment_and_run_at_the_same_time(place):
         recipe_of(place).execute(SimEnv(clients=NAMES, num_threads=2))
 
 
-def test_through_the_server_addresses_name_sites(place):
-    with raises(SettingError, "unknown-site", site="127.0.0.1"):
-        recipe_of(place, through_server=True)
-
-
 def test_a_folder_without_a_result_is_an_error(tmp_path):
     with raises(FileError, "no-result"):
         read_result(tmp_path)
@@ -110,9 +104,7 @@ def test_only_the_job_file_and_paths_travel(place, tmp_path):
     sent = {path.relative_to(tmp_path / "with" / "flats").as_posix() for path in (tmp_path / "with").rglob("*.*")}
     assert {name for name in sent if name.endswith(".toml")} == {f"app_{name}/config/job.toml" for name in NAMES}
     assert {name for name in sent if name.endswith(".py")} == {
-        f"app_{app}/custom/fedsim_nvflare/{module}.py"
-        for app in (*NAMES, "server")
-        for module in ("components", "tunnel")
+        f"app_{app}/custom/fedsim_nvflare/components.py" for app in (*NAMES, "server")
     }
     assert not list((tmp_path / "without").rglob("custom"))
 
@@ -162,17 +154,15 @@ def test_without_custom_code_a_killed_process_starts_again_and_the_weights_are_t
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    """A running deployment, its first job, whose parties reach nothing but its server, and its administrator."""
+    """A running deployment, its first job, and its administrator."""
     folder = tmp_path_factory.mktemp("deployment")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVFLARE_POC_WORKSPACE", str(folder / "poc"))
         patch.setenv("HOME", str(folder))  # NVFlare keeps settings there
-        ports = free_ports()
-        addresses = {role: {"address": f"{name}:{next(ports)}"} for role, name in LISTENING.items()}
-        place = create_local_job(folder / "first", **addresses)
+        place = create_local_job(folder / "first")
         env = PocEnv(clients=NAMES, num_clients=len(NAMES), extra={"login_timeout": PATIENCE})
         try:
-            run = recipe_of(place, through_server=True).execute(env)
+            run = recipe_of(place).execute(env)
             kit = next((folder / "poc").rglob("admin@nvidia.com"))
             yield place, run, ProdEnv(str(kit), login_timeout=PATIENCE)
         finally:
@@ -185,7 +175,7 @@ def leaked(env, words):
     return [path for path in everything.rglob("*") if path.is_file() and words.encode() in path.read_bytes()]
 
 
-def test_a_deployment_through_the_server_learns_what_fedsim_train_learns(deployment, hashes):
+def test_a_deployment_learns_what_fedsim_train_learns(deployment, hashes):
     place, first, env = deployment
     result = read_result(env.get_job_result(first.get_job_id(), timeout=LONGEST))
     assert first.get_status() == "FINISHED:COMPLETED"
