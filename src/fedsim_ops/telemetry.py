@@ -1,16 +1,15 @@
-"""Watch a running party: metrics for Prometheus, traces and logs for OpenTelemetry, log lines in JSON.
+"""Watch a running party: metrics for Prometheus and log lines in JSON.
 
 A scrape reads what the party keeps anyway: its progress, its ledger and its sessions. One observer adds what only
 happens once, such as the duration of a step. Nothing exported is a value of a record: there are counts, durations,
 means over a split, and figures over at least ``MIN_RECORDS`` records. Labels come from the code and from the job, never
-from a table or a peer. The packages of the extra ``telemetry`` are imported only if the party file asks for them.
+from a table or a peer. The package of the extra ``telemetry`` is imported only if the party file asks for it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 import traceback
@@ -25,7 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.errors import FedSimError, SettingError, replace_unprintable
+from fedsim.errors import FedSimError, SettingError
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol.addresses import split_address
 from fedsim.protocol.messages import Phase, Role
@@ -38,11 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedsim.parties")
 
-HASH_DIGITS = 12  # of a job in metrics, traces and logs
-FLUSH_SECONDS = 3.0  # for the last spans and log lines, when a party ends
+HASH_DIGITS = 12  # of a job in metrics and logs
 MAX_LABELS = 100  # values of one label; further ones are counted as OTHER
 OTHER = "other"
-STEP_SAMPLE = 100  # training steps per span
 STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUEST_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 PATHS = ("/predict", "/health")
@@ -186,7 +183,11 @@ def serve_metrics(address: str, samples: Callable[[], Iterable[MetricSample]]) -
     samples
         Called for every scrape; the names are those of ``METRICS``.
     """
-    client = _import_extra("prometheus_client", "telemetry.metrics")
+    try:
+        client = import_module("prometheus_client")
+    except ImportError as error:
+        message = "telemetry.metrics requires the module prometheus_client; install fedsim-vfl[telemetry]"
+        raise SettingError(message, code="missing-package", package="prometheus_client") from error
     registry = client.CollectorRegistry()
     registry.register(_SampleCollector(samples))
     client.ProcessCollector(registry=registry)
@@ -232,15 +233,6 @@ class _SampleCollector:
         return list(families.values())
 
 
-def _import_extra(module: str, setting: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        missing = error.name or module
-        message = f"{setting} requires the module {missing}; install fedsim-vfl[telemetry]"
-        raise SettingError(message, code="missing-package", package=missing) from error
-
-
 @dataclass(eq=False)
 class ServedRequest:
     """A request while it is answered; ``code`` is that of the error it was refused with."""
@@ -252,10 +244,9 @@ class ServedRequest:
 
 @dataclass(eq=False)
 class PartyTelemetry:
-    """Observes one party, and turns what it keeps into samples, spans and log records."""
+    """Observes one party, and turns what it keeps into samples and log lines."""
 
     context: PartyContext
-    spans: _Spans | None = None
     drift: DriftMonitor | None = None
     step_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(STEP_BOUNDS))
     request_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(REQUEST_BOUNDS))
@@ -275,19 +266,13 @@ class PartyTelemetry:
         for handler in logging.getLogger("fedsim").handlers:
             if isinstance(handler.formatter, JsonLogFormatter):
                 handler.formatter.phases |= {own.name: name, str(own.party): name}
-        if self.spans:
-            self.spans.enter(name)
 
     def stepped(self, step: int, seconds: float) -> None:
         """A training step has ended."""
         self.step_times.add(seconds)
-        if self.spans and step % STEP_SAMPLE == 0:
-            self.spans.add("step", seconds, step=step)
 
     def epoch_ended(self, epoch: Mapping[str, Any]) -> None:
         """An epoch has ended."""
-        if self.spans:
-            self.spans.add("epoch", epoch["seconds"], epoch=epoch["number"])
         if self.context.party_file.telemetry.logs == "json":  # instead of the progress bar
             figures = {"epoch": epoch["number"], "loss": epoch["loss"], "seconds": epoch["seconds"]}
             figures |= {f"validation_{name}": value for name, value in epoch["validation"].items()}
@@ -320,14 +305,6 @@ class PartyTelemetry:
                 self.count("fedsim_refused_total", request.code)
             if request.path == PATHS[0]:
                 self.request_times.add(seconds)
-                if self.spans:
-                    self.spans.add("request", seconds, status=request.status)
-
-    def count_log_record(self, record: logging.LogRecord) -> None:
-        """Count a log line, and the errors that it is about."""
-        self.count("fedsim_log_lines_total", record.levelname.lower())
-        for code in _error_codes(record):
-            self.count("fedsim_errors_total", code)
 
     def samples(self) -> Iterator[MetricSample]:
         """Return everything for one scrape."""
@@ -442,10 +419,7 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
 
     telemetry = PartyTelemetry(context)
     with ExitStack() as stack:
-        provider = None
-        if settings.otlp:
-            telemetry.spans, provider = stack.enter_context(_open_otlp(settings.otlp, context))
-        handler = _TelemetryHandler(telemetry, provider)
+        handler = _LogCounter(telemetry)
         logging.getLogger("fedsim").addHandler(handler)
         stack.callback(logging.getLogger("fedsim").removeHandler, handler)
         connection.record_event, context.progress.observer = count_event, telemetry
@@ -457,17 +431,13 @@ def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
                 if error.code != "cannot-listen":
                     raise
                 log.warning("%s; the party continues without metrics", error)  # it would end the job of all parties
-        failure: BaseException | None = None
         try:
             yield telemetry
         except BaseException as error:
-            failure = error
             telemetry.count("fedsim_errors_total", _error_code(error))
             raise
         finally:
             context.progress.observer = None
-            if telemetry.spans:
-                telemetry.spans.end(None if failure is None else _error_code(failure))
 
 
 # Log lines
@@ -487,25 +457,11 @@ def _error_codes(record: logging.LogRecord) -> list[str]:
     return [_error_code(error) for error in (*arguments, *raised) if isinstance(error, BaseException)]
 
 
-def log_facts(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what belongs to a log line besides its text: ``extra={"fields": ...}``, codes of errors, a traceback.
-
-    The text of an exception that is not ours may contain a record: only its type and places are given.
-    """
-    facts: dict[str, Any] = {"fields": dict(getattr(record, "fields", {}))}
-    if codes := _error_codes(record):
-        facts["fields"]["code"] = codes[0]
-    if record.exc_info and record.exc_info[1]:
-        error = record.exc_info[1]
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
-        message = f": {error}" if isinstance(error, FedSimError) else ""
-        facts["traceback"] = [*lines, f"{type(error).__name__}{message}"]
-    return facts
-
-
 class JsonLogFormatter(logging.Formatter):
     """Writes one JSON object per line: time, level, party, job, phase, message, fields and, of an error, a traceback.
+
+    Fields are those of ``extra={"fields": ...}`` and the code of an error. The text of an exception of another library
+    may contain a record: only its type and places are written.
 
     Parameters
     ----------
@@ -521,128 +477,39 @@ class JsonLogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        party = getattr(record, "party", "")
-        line = {
+        party, fields = getattr(record, "party", ""), dict(getattr(record, "fields", {}))
+        if codes := _error_codes(record):
+            fields["code"] = codes[0]
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "party": party,
             "job": self.job,
             "phase": self.phases.get(party, Phase.JOIN.value if self.job else ""),
             "message": record.getMessage(),
-            **log_facts(record),
+            "fields": fields,
         }
+        if record.exc_info and record.exc_info[1]:
+            error = record.exc_info[1]
+            frames = traceback.extract_tb(error.__traceback__)
+            places = [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
+            message = f": {error}" if isinstance(error, FedSimError) else ""
+            line["traceback"] = [*places, f"{type(error).__name__}{message}"]
         return json.dumps(line, default=str)
 
 
-class _TelemetryHandler(logging.Handler):
-    """Counts the log lines of one party and sends them to OpenTelemetry, if there is a provider."""
+class _LogCounter(logging.Handler):
+    """Counts the log lines of one party, and the errors that they are about."""
 
-    def __init__(self, telemetry: PartyTelemetry, provider: Any) -> None:
+    def __init__(self, telemetry: PartyTelemetry) -> None:
         super().__init__()
-        self._telemetry, self._logger = telemetry, provider.get_logger("fedsim") if provider else None
+        self._telemetry = telemetry
         # With all parties in one process, each thread has the name of its party.
         self._others = {str(party) for party in telemetry.context.others}
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.threadName in self._others:
             return
-        self._telemetry.count_log_record(record)
-        if self._logger is None:
-            return
-        severity = import_module("opentelemetry._logs").SeverityNumber
-        facts = log_facts(record)
-        attributes = {"fedsim.phase": self._telemetry.context.progress.stages[-1].name, **facts["fields"]}
-        if "traceback" in facts:
-            attributes["exception.stacktrace"] = "\n".join(facts["traceback"])
-        self._logger.emit(
-            timestamp=int(record.created * 1e9),
-            severity_text=record.levelname,
-            # Levels of Python are multiples of 10 from DEBUG, those of OpenTelemetry of 4 from 5.
-            severity_number=severity(min(21, max(1, record.levelno // 10 * 4 + 1))),
-            body=replace_unprintable(record.getMessage()),
-            attributes=attributes,
-        )
-
-
-# OpenTelemetry
-
-
-class _Spans:
-    """One span for the party and one per phase; what happens within a phase is added when it has ended."""
-
-    def __init__(self, trace: Any, tracer: Any) -> None:
-        self._trace, self._tracer, self._phase = trace, tracer, None
-        self._party = tracer.start_span("party")
-
-    def enter(self, name: str) -> None:
-        """End the span of the phase and begin another."""
-        if self._phase is not None:
-            self._phase.end()
-        self._phase = self._tracer.start_span(name, context=self._trace.set_span_in_context(self._party))
-
-    def add(self, name: str, seconds: float, **attributes: float) -> None:
-        """Add a span that ends now."""
-        now = time.time_ns()
-        span = self._tracer.start_span(
-            name,
-            context=self._trace.set_span_in_context(self._phase),
-            start_time=now - int(seconds * 1e9),
-            attributes={f"fedsim.{key}": value for key, value in attributes.items()},
-        )
-        span.end(now)
-
-    def end(self, failure: str | None) -> None:
-        """End all spans, with the code of the error that ended the party."""
-        for span in filter(None, (self._phase, self._party)):
-            if failure:
-                span.set_status(self._trace.StatusCode.ERROR, failure)
-            span.end()
-
-
-@contextmanager
-def _open_otlp(url: str, context: PartyContext) -> Iterator[tuple[_Spans, Any]]:
-    """Open the export of spans and log records; what the collector does not take is lost, and the party goes on."""
-    trace = _import_extra("opentelemetry.trace", "telemetry.otlp")
-    sdk, logs = (_import_extra(f"opentelemetry.sdk.{part}", "telemetry.otlp") for part in ("trace", "_logs"))
-    exporters = "opentelemetry.exporter.otlp.proto.http"
-    spans_to = _import_extra(f"{exporters}.trace_exporter", "telemetry.otlp").OTLPSpanExporter
-    logs_to = _import_extra(f"{exporters}._log_exporter", "telemetry.otlp").OTLPLogExporter
-    own = context.party_file
-    attributes = {"fedsim.party": own.name, "fedsim.role": own.role.value, "fedsim.job": context.job.hash[:HASH_DIGITS]}
-    if "OTEL_SERVICE_NAME" not in os.environ:
-        attributes |= {"service.name": "fedsim", "service.version": VERSION}
-    resource = import_module("opentelemetry.sdk.resources").Resource.create(attributes)
-    tracers = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
-    spans_in = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor
-    logs_in = import_module("opentelemetry.sdk._logs.export").BatchLogRecordProcessor
-    tracers.add_span_processor(spans_in(spans_to(endpoint=f"{url.rstrip('/')}/v1/traces")))
-    loggers = logs.LoggerProvider(resource=resource, shutdown_on_exit=False)
-    loggers.add_log_record_processor(logs_in(logs_to(endpoint=f"{url.rstrip('/')}/v1/logs")))
-    library, fault = logging.getLogger("opentelemetry"), _ExportFault(url)
-    library.addHandler(fault)
-    library.propagate = False
-    try:
-        yield _Spans(trace, tracers.get_tracer("fedsim", VERSION)), loggers
-    finally:
-        # The library tries for longer to reach a collector that is away; what is left is given up.
-        last = [threading.Thread(target=provider.shutdown, daemon=True) for provider in (tracers, loggers)]
-        deadline = time.monotonic() + FLUSH_SECONDS
-        for thread in last:
-            thread.start()
-        for thread in last:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        library.removeHandler(fault)
-        library.addHandler(logging.NullHandler())
-
-
-class _ExportFault(logging.Handler):
-    """Reports once that the collector does not answer, instead of every attempt of the library."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(logging.WARNING)
-        self._url, self._reported = url, False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self._reported:
-            self._reported = True
-            log.warning("cannot export traces and logs to %s; the party continues without them", self._url)
+        self._telemetry.count("fedsim_log_lines_total", record.levelname.lower())
+        for code in _error_codes(record):
+            self._telemetry.count("fedsim_errors_total", code)

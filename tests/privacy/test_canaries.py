@@ -23,7 +23,7 @@ from fedsim.runtime.run_local import run_local
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job, free_ports
 from fedsim_ops.telemetry import JsonLogFormatter
 from privacy.canaries import Canaries
-from telemetry_fixtures import running_collector, scrape
+from telemetry_fixtures import scrape
 
 FLATS, LODGINGS, CLASSES = 150, 120, 60
 TELLING = {"candidates", "queries", "activations", "gradients"}  # when these are sent, all data is in memory
@@ -141,11 +141,9 @@ class Watched:
         self.place, self.addresses, self.scraped, self.over = place, {}, [], threading.Event()
 
     def __enter__(self):
-        self.collector = running_collector()
-        self.otlp = self.collector.__enter__()
         for name, port in zip(self.place.names, free_ports(), strict=False):
             self.addresses[name] = f"127.0.0.1:{port}"
-            self.place.change_party(name, telemetry={"metrics": self.addresses[name], "otlp": self.otlp.url})
+            self.place.change_party(name, telemetry={"metrics": self.addresses[name]})
         self.thread = threading.Thread(target=self.scrape_until_over)
         self.thread.start()
         return self
@@ -157,7 +155,6 @@ class Watched:
     def __exit__(self, *ended):
         self.over.set()
         self.thread.join()
-        self.collector.__exit__(*ended)
 
 
 class Run:
@@ -235,11 +232,8 @@ def test_no_canary_is_in_any_log_line_at_any_level(run):
 def test_no_canary_is_in_any_exported_byte(run):
     watched = run.watched
     assert {name for name, _ in watched.scraped} == set(run.place.names)
-    assert {about["fedsim.party"] for about, _ in watched.otlp.spans()} == set(run.place.names)
-    assert watched.otlp.logs()
     for canaries in everybodys(run):
         assert not [name for name, text in watched.scraped if canaries.in_bytes(text)]
-        assert not [path for path, body in watched.otlp.received if canaries.in_bytes(body)]
 
 
 def test_labels_have_few_values_none_of_them_from_a_table(run):

@@ -46,7 +46,6 @@ PARTY_NAMES_TITLE = "a list of party names"
 URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
 QUERY_TITLE = "one SQL statement that returns a table"
 PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
-OTLP_TITLE = "the URL of a collector, such as http://127.0.0.1:4318"
 ENGINE_TITLE = "local, ray, ray:auto or ray:HOST:PORT"
 TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
@@ -332,11 +331,6 @@ class TelemetrySettings(ConfigSection):
     metrics: str | None = setting(None, example="127.0.0.1:9464", title="host and port, such as 127.0.0.1:9464")
     """Address at which Prometheus reads metrics, under /metrics, without a password. Requires
     `pip install fedsim-vfl[telemetry]`."""
-    otlp: Annotated[str | None, Field(pattern="^https?://[^/].*$", title=OTLP_TITLE)] = setting(
-        None, example="http://127.0.0.1:4318", repr=False
-    )
-    """OpenTelemetry collector to which traces and logs are sent by OTLP over HTTP; environment variables such as
-    OTEL_EXPORTER_OTLP_HEADERS and OTEL_TRACES_SAMPLER are respected. Requires `pip install fedsim-vfl[telemetry]`."""
     logs: Literal["text", "json"] = "text"
     """Log lines on standard error: `text`, or one JSON object per line."""
 

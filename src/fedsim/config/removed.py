@@ -41,6 +41,7 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "policy.primary": "one list names all other parties; use parties",
     "policy.coordinator": "one list names all other parties; use parties",
     "policy.secondaries": "one list names all other parties; use parties",
+    "telemetry.otlp": "a collector can scrape Prometheus metrics and read the log; remove it, and use metrics and logs",
     "data.password_file": "PostgreSQL has its own; remove it, and use PGPASSWORD or ~/.pgpass",
     "policy.explanations": f"{_PROMISE}; remove it",
     "policy.blind_coordinator": f"{_BLIND}; remove it, and require max_epsilon_per_km or min_sigma",

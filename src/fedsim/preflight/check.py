@@ -20,7 +20,6 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, stored_audit, toml_file
 from fedsim.errors import FedSimError
@@ -42,9 +41,6 @@ from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
 PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
-OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
-# The package opentelemetry itself is always there: FastAPI installs its interface.
-TELEMETRY_MODULES = {"metrics": ("prometheus_client",), "otlp": ("opentelemetry.sdk", OTLP_EXPORTER)}
 GPU_FILES = (Path("/dev/nvidia0"), Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the last under WSL
 WRITABLE_BY_OTHERS = 0o022
 DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
@@ -161,12 +157,11 @@ def check_device(place: CheckedParty) -> Iterator[CheckFinding]:
 
 
 def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
-    """Check that what exports metrics, traces and logs is installed, and who can read them."""
+    """Check that what exports metrics is installed, and who can read them."""
     settings = place.own.telemetry
-    wanted = [module for name, modules in TELEMETRY_MODULES.items() if getattr(settings, name) for module in modules]
-    if missing := [module for module in wanted if not _is_installed(module)]:
+    if settings.metrics and not _is_installed("prometheus_client"):
         fix = "pip install fedsim-vfl[telemetry]"
-        yield failure("telemetry", f"the package {missing[0]} is not installed", fix, code="missing-package")
+        yield failure("telemetry", "the package prometheus_client is not installed", fix, code="missing-package")
     if settings.metrics and (fault := _find_port_fault(settings.metrics)):
         message = f"{fault.message}, so there will be no metrics"
         yield warning("telemetry", message, "choose another address in telemetry.metrics", code=fault.code)
@@ -174,10 +169,6 @@ def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
         message = f"anyone who can reach {settings.metrics} can read this party's metrics, without a password"
         fix = "use 127.0.0.1, or let only Prometheus reach the port"
         yield warning("telemetry", message, fix, code="public-metrics")
-    address = urlsplit(settings.otlp or "")
-    if address.scheme == "http" and not is_loopback(f"{address.hostname}:0"):
-        message = "traces and logs travel to the collector in plaintext"
-        yield warning("telemetry", message, "use an https address in telemetry.otlp", code="plaintext-telemetry")
 
 
 def _is_installed(module: str) -> bool:

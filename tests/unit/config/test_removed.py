@@ -36,6 +36,7 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
     "policy.primary": 'primary = ["city"]',
     "policy.coordinator": 'coordinator = ["notary"]',
     "policy.secondaries": 'secondaries = ["schools"]',
+    "telemetry.otlp": 'otlp = "http://127.0.0.1:4318"',
     "data.password_file": 'password_file = "password"',
     "policy.blind_coordinator": "blind_coordinator = true",
     "policy.activations": "activations = { min_noise = 0.5 }",
@@ -50,7 +51,7 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
 def file_with(folder: Path, setting: str, line: str) -> tuple[Path, str]:
     """A job or party file with a line in the section of this setting, and the full name of the setting."""
     section, _, name = setting.partition(".")
-    kind = "job_rentals.toml" if section in ("policy", "data") else "job.toml"
+    kind = "job_rentals.toml" if section in ("policy", "data", "telemetry") else "job.toml"
     text = (GOLDEN / kind).read_text(encoding="utf-8")
     header = "[secondaries.rentals]" if section == "secondaries" else f"[{section}]"
     text = text if header in text else f"{text}\n{header}\n"

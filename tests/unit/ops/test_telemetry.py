@@ -1,4 +1,4 @@
-"""Metrics, traces and logs of a party: bounded, without the text of foreign exceptions, and only if wanted."""
+"""Metrics and logs of a party: bounded, without the text of foreign exceptions, and only if wanted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import json
 import logging
 import subprocess
 import sys
-import threading
-from types import SimpleNamespace
 
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.protocol.messages import Role
-from fedsim_ops import telemetry
 from fedsim_ops.telemetry import (
     MAX_LABELS,
     METRICS,
@@ -88,41 +84,10 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     assert (missing.value.code, missing.value.package) == ("missing-package", "prometheus_client")
 
 
-def test_a_missing_exporter_of_traces_is_named(monkeypatch):
-    exporter = "opentelemetry.exporter.otlp.proto.http"
-    for name in [module for module in sys.modules if module.startswith(exporter)]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, exporter, None)
-    with pytest.raises(SettingError) as missing, telemetry._open_otlp("http://127.0.0.1:1", SimpleNamespace()):
-        pass
-    assert missing.value.code == "missing-package"
-    assert missing.value.package.startswith(exporter)
-
-
-def test_a_party_does_not_wait_for_a_collector_that_is_away(monkeypatch):
-    monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.2)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")  # seconds for which the library would retry
-    own = SimpleNamespace(name="city", role=Role.PRIMARY)
-    context = SimpleNamespace(party_file=own, job=SimpleNamespace(hash="5e" * 32))
-    with telemetry._open_otlp("http://127.0.0.1:1", context) as (spans, logs):
-        spans.enter("train")
-        spans.add("epoch", 1.0, epoch=1)
-        logs.get_logger("fedsim").emit(body="a line")
-        spans.end(None)
-    assert [thread for thread in threading.enumerate() if "shutdown" in thread.name]  # it still tries
-
-
-def test_failures_of_the_library_are_reported_once(caplog):
-    fault = telemetry._ExportFault("http://127.0.0.1:1")
-    for _ in range(3):
-        fault.emit(logging.makeLogRecord({"msg": "cannot export"}))
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
 def test_a_party_without_the_section_imports_nothing_of_it():
     script = (
         "import sys, fedsim.cli.party, fedsim.cli.results, fedsim.runtime.coordinator\n"
-        "print(*{'prometheus_client', 'opentelemetry', 'fedsim_ops.telemetry'} & set(sys.modules))"
+        "print(*{'prometheus_client', 'fedsim_ops.telemetry'} & set(sys.modules))"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert loaded.stdout == "\n"

@@ -317,10 +317,10 @@ def test_a_missing_package_is_named(folder, monkeypatch):
     assert_found(failures(report(folder)), "software", "missing-package", "no-such-package")
 
 
-@pytest.mark.parametrize("module", check.TELEMETRY_MODULES["otlp"])
-def test_a_missing_exporter_of_traces_is_named(folder, monkeypatch, module):
+def test_a_missing_exporter_of_metrics_is_named(folder, monkeypatch):
+    module = "prometheus_client"
     monkeypatch.setattr(check, "find_spec", lambda name: None if name == module else find_spec(name))
-    change(folder / "city.toml", "[tls]", '[telemetry]\notlp = "http://127.0.0.1:4318"\n[tls]')
+    change(folder / "city.toml", "[tls]", '[telemetry]\nmetrics = "127.0.0.1:9464"\n[tls]')
     assert_found(failures(report(folder, "city")), "telemetry", "missing-package", module)
 
 

@@ -119,9 +119,6 @@ WARNED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     "metrics that anybody can read": (
         watched('metrics = "0.0.0.0:9464"'), "telemetry", "public-metrics", ("0.0.0.0:9464", "127.0.0.1")
     ),
-    "traces in plaintext": (
-        watched('otlp = "http://collector.example.org:4318"'), "telemetry", "plaintext-telemetry", ("https",)
-    ),
     "a file of the future": (into_future, "clock", "clock-behind", ()),
     "more threads than processors": (
         renamed("job.toml", "epochs = 8", "epochs = 8\nthreads = 1024"), "processors", "too-many-threads", ("1024",)
