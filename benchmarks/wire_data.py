@@ -17,10 +17,10 @@ from fedsim.cli.demo import free_ports
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.linkage.encoding import Key
-from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.runs.run_folder import run_path
 from fedsim_lab.experiment_config import ExperimentConfig, read_experiment_config
+from fedsim_ops.authority import issue_certificates
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT / "data"))

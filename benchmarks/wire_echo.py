@@ -23,12 +23,13 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.protocol.certificates import authority_files, issue_certificates, party_files, server_name
+from fedsim.protocol.certificates import server_name
 from fedsim.protocol.grpc_transport import CLIENT_OPTIONS, SERVER_OPTIONS, GrpcTransport
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Activations, Gradients, Party, Role
 from fedsim.protocol.session import ConnectionState, Session
 from fedsim.protocol.tls import Credentials, read_credentials
+from fedsim_ops.authority import authority_files, issue_certificates, party_files
 
 Array = NDArray[Any]
 RoundTrip = Callable[[Array], Array]

@@ -11,8 +11,8 @@ import polars as pl
 from fedsim.preflight.check import CheckReport, check_job
 from fedsim.preflight.estimate import NetworkLink
 from fedsim.preflight.finding import CheckFinding, CheckLevel
-from fedsim.protocol.certificates import Authority, party_files
 from fedsim.protocol.messages import Party, Role
+from fedsim_ops.authority import Authority, party_files
 from job_fixtures import change
 
 DAY = timedelta(days=1)

@@ -17,12 +17,12 @@ from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import City, city
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
-from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.transport import Transport
 from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
 from fedsim.runtime.secondary import run_secondary
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, approve_party, free_ports
+from fedsim_ops.authority import issue_certificates
 from session_fixtures import PATIENCE
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "three_processes"

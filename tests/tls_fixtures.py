@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.errors import WireError
-from fedsim.protocol.certificates import Authority
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Activations, Party, Save
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import ConnectionLost
+from fedsim_ops.authority import Authority
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, until
 
 _warm = multiprocessing.get_context("forkserver")

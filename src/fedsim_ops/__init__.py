@@ -1,10 +1,12 @@
-"""Operating a party: relay, telemetry, training curves, drift, GPU search, Ray, key servers, databases, model exports.
+"""Operating a party: certificates, relay, telemetry, training curves, drift, GPU search, Ray, key servers, exports.
 
-Importing this package registers the command ``fedsim relay``, the engine ``ray`` and the services that the core calls.
+Importing this package registers the commands ``fedsim certs`` and ``fedsim relay``, the engine ``ray`` and the services
+that the core calls.
 """
 
 from fedsim.registry import COMMANDS, ENGINES, SERVICES
 
+COMMANDS.register("certs", "fedsim_ops.cli.certs_commands:app", section="Agree on a job")
 COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
 ENGINES.register(
     "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
@@ -16,6 +18,7 @@ for _service, _function in (
     ("relay-check", "check_relay"),
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
+SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")

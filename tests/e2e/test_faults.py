@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from e2e.process_hooks import held_step, slow_steps
-from fedsim.protocol.certificates import issue_certificates
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
 from fedsim_lab.faults.network import ProxyNetwork
 from fedsim_lab.faults.processes import each, heartbeat, party_processes, setting
+from fedsim_ops.authority import issue_certificates
 
 TRAINING = {"epochs": 8}
 LAST_STEP = 48

@@ -15,13 +15,13 @@ import pytest
 from e2e.process_hooks import few_descriptors
 from fedsim.errors import FedSimError
 from fedsim.protocol.addresses import split_address
-from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Done, Hello, Party, Role, Trouble
 from fedsim.protocol.tls import read_credentials
 from fedsim.protocol.transport import PREFIX, ConnectionLost, Envelope, encode
 from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, create_local_job
 from fedsim_lab.faults.processes import party_processes
+from fedsim_ops.authority import issue_certificates, party_files
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TRAINING = {"epochs": 12}

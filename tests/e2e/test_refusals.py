@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from e2e.process_hooks import held_step, skewed_clock
-from fedsim.protocol.certificates import issue_certificates
 from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS, create_local_job, moved
 from fedsim_lab.faults.processes import party_processes, setting
+from fedsim_ops.authority import issue_certificates
 
 
 @pytest.fixture

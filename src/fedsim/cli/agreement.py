@@ -1,26 +1,25 @@
-"""Agree on a job: certificates, checks and the owner's approval (``fedsim certs``, ``check`` and ``approve``)."""
+"""Agree on a job: checks and the owner's approval (``fedsim check`` and ``approve``)."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
-from cryptography.x509 import Certificate
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
-from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid, wrap_text
+from fedsim.cli.output import as_text, print_renderable, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
 from fedsim.config.policy import PolicyViolation
 from fedsim.config.stored_audit import (
@@ -33,105 +32,12 @@ from fedsim.config.toml_file import require_filled_in, shorten
 from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
-from fedsim.protocol import certificates
-from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.tls import RENEWAL_DAYS
+from fedsim.protocol.messages import Role
 from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import open_audit_log
-
-# Certificates
-
-
-def run_certs(names: Mapping[str, Sequence[str]], out: Path, days: int, mode: OutputMode, *, renew: bool) -> None:
-    """Issue or renew the certificates of the named parties."""
-    parties = [Party(Role(role), name) for role, listed in names.items() for name in listed]
-    if not parties:
-        message = "no party named; use --coordinator, --primary, --secondary or --relay, or --show with a folder"
-        raise SettingError(message, code="no-party-named")
-    repeated = [party for party in parties if parties.count(party) > 1]
-    if repeated:
-        raise SettingError(f"{repeated[0]} is named twice; name each party once", code="party-named-twice")
-    issue = certificates.renew_certificates if renew else certificates.issue_certificates
-    written = issue(out, parties, datetime.now(UTC), days)
-    _print_certificates([path for path in written if path.suffix == ".pem"], out, mode)
-    if mode.silent:
-        return
-    keys = [path.name for path in written if path.suffix == ".key"]
-    if keys:
-        typer.echo(f"Wrote {out}. Send each party ca.pem and its own .pem and .key over a secure channel.")
-        typer.echo("Between organisations, let every party make its own key: fedsim certs request.")
-    else:
-        typer.echo(f"Wrote {out}. Send each party its new .pem; ca.pem and the keys are unchanged.")
-    if "ca.key" in keys:
-        typer.echo("Keep ca.key offline: it can certify anyone as a party. No party needs it.")
-
-
-def run_certs_request(role: str, name: str, out: Path, mode: OutputMode) -> None:
-    """Make a party's key and its signing request."""
-    if role not in tuple(Role):
-        raise SettingError(f"--role {role[:40]}; choose {', '.join(Role)}", code="unknown-role")
-    request, fingerprint = certificates.create_request(out, Party(Role(role), name))
-    advice = f"Send {request.name} to the authority, and the fingerprint by another channel."
-    text = f"Wrote {request} and its key.\nfingerprint {fingerprint}\n{advice} The key stays here."
-    mode.show({"request": str(request), "fingerprint": fingerprint}, lambda: typer.echo(text))
-
-
-def run_certs_sign(request: Path, out: Path, days: int, fingerprint: str | None, mode: OutputMode) -> None:
-    """Sign a party's request and list what was written."""
-    written = certificates.sign_request(out, request, datetime.now(UTC), days, fingerprint)
-    _print_certificates([path for path in written if path.suffix == ".pem"], out, mode)
-    if mode.silent:
-        return
-    if fingerprint is None:
-        found = certificates.key_fingerprint(certificates.read_request(request)[0])
-        typer.echo(f"fingerprint {found}: compare it with the owner's before you send the certificate.")
-    typer.echo(f"Send ca.pem and {written[-1].name} to the party. Keep ca.key offline: it can certify anyone.")
-
-
-def run_certs_revoke(paths: Sequence[Path], out: Path, mode: OutputMode) -> None:
-    """Revoke certificates."""
-    written = certificates.revoke_certificates(out, paths, datetime.now(UTC))
-    advice = "Send it to all parties; each names it as tls.revoked in its party file. Other certificates stay valid."
-    mode.show({"file": str(written)}, lambda: typer.echo(f"Wrote {written}. {advice}"))
-
-
-def run_list_certs(folder: Path, mode: OutputMode) -> None:
-    """List the certificates of a folder, the authority first."""
-    paths = sorted(folder.glob("*.pem"), key=lambda path: (path.stem != "ca", path.name))
-    if not paths:
-        message = f"no certificates (*.pem) in {folder}; check the path, or create some with --out {folder}"
-        raise FileError(message, code="no-certificates")
-    _print_certificates(paths, folder, mode)
-
-
-def _print_certificates(paths: Sequence[Path], folder: Path, mode: OutputMode) -> None:
-    authority = certificates.read_certificates(certificates.authority_files(folder)[0])[0]
-    values, rows = [], []
-    for path in paths:
-        certificate = certificates.read_certificates(path)[0]
-        end = certificate.not_valid_after_utc
-        left, owner = end - datetime.now(UTC), _certificate_owner(certificate, authority)
-        facts = {"file": str(path), "of": owner, "until": end.isoformat(), "days_left": left // timedelta(days=1)}
-        values.append(facts)
-        days = round(left / timedelta(days=1))
-        lasts = pluralise(days, "day") + (", renew soon" if days < RENEWAL_DAYS else "")
-        rows.append((path.name, owner, f"{end:%Y-%m-%d}", "expired" if left < timedelta() else lasts))
-    mode.show({"certificates": values}, lambda: print_table(("file", "party", "expires", "time left"), rows))
-
-
-def _certificate_owner(certificate: Certificate, authority: Certificate) -> str:
-    if certificate == authority:
-        return "the authority"
-    if not certificates.issued_by(certificate, authority):
-        return "of another authority"
-    try:
-        return str(certificates.certificate_party(certificates.certificate_pem(certificate)))
-    except FileError:
-        return "of no party"
-
 
 # Checks
 

@@ -17,7 +17,7 @@ SECTIONS = {
     "Use the results": (job.runs, job.report, job.predict, job.serve),
     "Link tables without training": (table.link, table.encode),
 }
-GROUPS = {"certs": table.certs_app, "privacy": job.privacy_app}
+GROUPS = {"privacy": job.privacy_app}
 
 # Plain help wraps well at 80 columns. Tracebacks with local variables would show records.
 app = typer.Typer(
@@ -40,7 +40,8 @@ for name in COMMANDS:
     if group_name:
         GROUPS[group_name].command(command_name)(COMMANDS[name])
     elif isinstance(COMMANDS[name], typer.Typer):
-        app.add_typer(COMMANDS[name], name=name, hidden=True)  # the end of the help names `lab`
+        section = COMMANDS.detail(name, "section")
+        app.add_typer(COMMANDS[name], name=name, hidden=section is None, rich_help_panel=section)
 
 
 def _show_version(requested: bool) -> None:

@@ -44,8 +44,8 @@ from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key
 from fedsim.privacy.keyed_prng import SECRET_BYTES
-from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.messages import Phase
+from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_number
 from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
@@ -179,7 +179,7 @@ def write_agreement(folder: Path, seed: int) -> DemoSetup:
     with atomic_write(folder / JOB_FILE) as part:
         part.write_text(text, encoding="utf-8")
     job = read_job(folder / JOB_FILE)
-    issue_certificates(folder / "certs", job.parties, now)
+    SERVICES["issue-certificates"](folder / "certs", job.parties, now)
     demo = DemoSetup(folder, job, {name: read_party_file(folder / f"{name}.toml") for name in PARTY_NAMES})
     for name, own in demo.parties.items():
         header = read_table(own.data.source).columns if own.data else None

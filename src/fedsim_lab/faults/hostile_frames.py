@@ -46,6 +46,7 @@ from fedsim.runtime.party_context import software_versions
 from fedsim_lab.faults import processes
 from fedsim_lab.faults.campaign import EPOCHS
 from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS, LocalJob, create_local_job
+from fedsim_ops import authority
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TARGETS = {"coordinator": NOTARY, "primary": CITY, "secondary": SCHOOLS}
@@ -216,7 +217,7 @@ def attack_role(
     name, rng = TARGETS[role], np.random.default_rng([seed, list(TARGETS).index(role), phase == AFTER])
     settings: dict[str, Any] = {"training": {"epochs": EPOCHS}, "network": {"wait_seconds": 3600}}
     job = create_local_job(folder, n_secondaries=2, **settings)
-    certificates.issue_certificates(folder / "certs", [STRANGER], datetime.now(UTC))
+    authority.issue_certificates(folder / "certs", [STRANGER], datetime.now(UTC))
     absent = (CITY, RENTALS) if role == "secondary" else (RENTALS,)
     hooks = {name: partial(_never_give_up)} if role == "secondary" and phase == BEFORE else {}
     with processes.party_processes(job, hooks) as parties:
@@ -237,7 +238,7 @@ def _state(job: LocalJob, party: Party) -> ConnectionState:
 
 
 def _credentials(job: LocalJob, party: Party) -> Any:
-    certificate, key = certificates.party_files(job.folder / "certs", party)
+    certificate, key = authority.party_files(job.folder / "certs", party)
     return read_credentials(job.folder / "certs" / "ca.pem", certificate, key, party)
 
 

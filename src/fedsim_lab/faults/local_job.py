@@ -22,11 +22,11 @@ from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table
 from fedsim.protocol.addresses import RelayAddress
-from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role
 from fedsim.runs.approval import approve
 from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.splitnn.party_model import CheckpointStore
+from fedsim_ops.authority import issue_certificates, party_files
 
 NOTARY, CITY, RENTALS, SCHOOLS, RELAY = "notary", "city", "rentals", "schools", "relay"
 ROLES = {NOTARY: "coordinator", CITY: "primary", RENTALS: "secondary", SCHOOLS: "secondary"}

@@ -16,10 +16,10 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.runs.approval import ApprovalError, current_user, find_approval, require_approval
 from fedsim.runs.run_folder import read_audit_log
+from fedsim_ops.authority import issue_certificates
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LOG = "rentals-run/audit.jsonl"

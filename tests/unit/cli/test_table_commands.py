@@ -1,118 +1,147 @@
-"""``fedsim certs`` makes, adds, renews and lists, and says who needs which file."""
+"""From a key and a schema to filters, and from filters to links."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import json
+import stat
 from pathlib import Path
 
+import polars as pl
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from error_fixtures import raises
-from fedsim.cli.table_commands import certs
-from fedsim.errors import FileError, SettingError
-from fedsim.protocol.certificates import Authority, issue_certificates, party_files
-from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.tls import read_credentials
+from fedsim.cli import main
+from fedsim.linkage import load_encoded, load_links
 
-NOW = datetime.now(UTC)
-RENTALS = Party(Role.SECONDARY, "rentals")
-EVERYONE = ["--coordinator", "notary", "--primary", "city", "--secondary", "rentals", "--secondary", "schools"]
-app = typer.Typer()
-app.command()(certs)
+CANARY = "Zaphod"
+SCHEMA = {
+    "version": 1,
+    "fields": [
+        {"column": "name", "encoding": {"kind": "string"}},
+        {"column": "born", "encoding": {"kind": "date", "low": "1900-01-01", "high": "2020-01-01", "threshold": 400}},
+        {"column": "floor", "encoding": {"kind": "numeric", "low": 0, "high": 50, "threshold": 3}},
+    ],
+}
+ENCODE = ["encode", "--schema", "schema.json", "--key", "key.hex"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place where the command writes its folder ``certs``."""
+    """Two registers, a schema and a key."""
+    people = {
+        "name": ["ada", "alan", CANARY],
+        "born": ["1915-12-10", "1912-06-23", "1979-10-12"],
+        "floor": ["3", "9", "42"],
+    }
+    pl.DataFrame(people).write_csv(tmp_path / "ours.csv")
+    pl.DataFrame(people).reverse().write_csv(tmp_path / "theirs.csv")
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     monkeypatch.chdir(tmp_path)
-    return Path("certs")
+    assert run("certs", "key", "--out", "key.hex", "-q") == 0
+    return tmp_path
 
 
-def run(*words: str) -> str:
-    result: Result = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert "PRIVATE" not in result.output
-    return str(result.output)
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
 
 
-def test_everyone_gets_files_that_work(folder: Path) -> None:
-    output = run(*EVERYONE)
-    assert len(list(folder.iterdir())) == 10
-    certificate, key = party_files(folder, RENTALS)
-    assert read_credentials(folder / "ca.pem", certificate, key, RENTALS).days_left(NOW) in (89, 90)
-    (row,) = (line.split("  ") for line in output.splitlines() if line.startswith("secondary-rentals.pem"))
-    cells = [cell.strip() for cell in row if cell.strip()]
-    assert cells[1:] == ["secondary 'rentals'", f"{NOW + timedelta(days=90):%Y-%m-%d}", "90 days"]
-    assert "ca.key" in output.splitlines()[-1]
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert CANARY not in error
+    return error
 
 
-def test_a_later_call_adds_a_party_and_keeps_the_authority(folder: Path) -> None:
-    run("--secondary", "rentals")
-    before = (folder / "ca.pem").read_bytes()
-    output = run("--secondary", "schools", "--days", "7")
-    assert (folder / "ca.pem").read_bytes() == before
-    assert "rentals" not in output
-    assert "7 days" in output
-    assert "ca.key" not in output
+def test_filters_of_two_parties_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors") == 0
+    assert "3 records" in capsys.readouterr().out
+    assert run(*ENCODE, "--table", "theirs.csv", "--out", "theirs.safetensors", "-q") == 0
+    tables = ["--primary", "ours.safetensors", "--secondary", "theirs.safetensors"]
+    for metric in ("hamming", "dice"):
+        assert run("link", *tables, "--metric", metric, "--k", "1", "--out", "links.parquet", "-q") == 0
+        assert load_links(folder / "links.parquet").partner.ravel().tolist() == [2, 1, 0]
 
 
-def test_renewal_replaces_a_certificate_and_keeps_its_key(folder: Path) -> None:
-    run("--secondary", "rentals", "--days", "7")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    output = run("--secondary", "rentals", "--renew")
-    assert [path.name for path, content in before.items() if path.read_bytes() != content] == ["secondary-rentals.pem"]
-    assert "90 days" in output
+def test_a_key_is_private_and_never_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = folder / "key.hex"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = key.read_text()
+    assert before.strip() not in refusal(capsys, "certs", "key", "--out", "key.hex")
+    assert key.read_text() == before
 
 
-def test_quiet_says_nothing(folder: Path) -> None:
-    assert run(*EVERYONE, "--quiet") == ""
-
-
-def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -> None:
-    issue_certificates(folder, [RENTALS, Party(Role.PRIMARY, "city")], NOW - timedelta(days=75))
-    issue_certificates(folder, [Party(Role.COORDINATOR, "notary")], NOW - timedelta(days=10), days=5)
-    stray = Authority.create(NOW).issue(RENTALS, NOW).certificate
-    (folder / "stray.pem").write_bytes(stray)
-    lines = run("--show", "certs").splitlines()
-    assert [line.split()[0] for line in lines[1:3]] == ["ca.pem", "coordinator-notary.pem"]
-    assert lines[2].endswith("expired")
-    assert "15 days" in lines[3]
-    assert lines[5].startswith("stray.pem")
-    assert str(RENTALS) not in lines[5]
+def test_filters_under_other_keys_do_not_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("certs", "key", "--out", "other.hex", "-q") == 0
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
+    assert run(*ENCODE, "--table", "theirs.csv", "--key", "other.hex", "--out", "theirs.safetensors", "-q") == 0
+    tables = ["--primary", "ours.safetensors", "--secondary", "theirs.safetensors"]
+    assert "fingerprint" in refusal(
+        capsys, "link", *tables, "--metric", "hamming", "--k", "1", "--out", "links.parquet"
+    )
+    assert not (folder / "links.parquet").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("content", "rule"),
     [
-        ([], "no-party-named"),
-        (["--secondary", "a", "--secondary", "a"], "party-named-twice"),
-        (["--secondary", "a", "--show", "certs"], "show-with-parties"),
-        (["--secondary", "City Hall"], "invalid-party-name"),
-        (["--secondary", "a", "--days", "0"], "bad-days"),
-        (["--secondary", "a", "--days", "2000"], "days-too-large"),
+        ("{", "is not valid JSON (line 1"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"version": 1}', "fields"),
+        ('{"version": 9, "fields": []}', "version"),
     ],
 )
-def test_a_mistaken_call_is_refused_and_nothing_is_written(folder: Path, words: list[str], code: str) -> None:
-    with raises(SettingError, code):
-        run(*words)
-    assert not folder.exists()
+def test_a_bad_schema_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], content: str, rule: str) -> None:
+    (folder / "schema.json").write_text(content)
+    assert rule in refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
+    assert not (folder / "ours.safetensors").exists()
 
 
-def test_a_second_call_for_the_same_party_overwrites_nothing(folder: Path) -> None:
-    run("--secondary", "rentals")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    with raises(FileError, "file-exists"):
-        run("--secondary", "rentals")
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+def test_a_bad_cell_is_named_by_row_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"name": ["ada"], "born": [CANARY], "floor": [1]}).write_csv("ours.csv")
+    output = refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
+    assert "ours.csv: column 'born', row 1" in output
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [(["--show", "nowhere"], "no-certificates"), (["--out", "file/certs", "--secondary", "a"], "not-writable")],
-)
-def test_a_folder_that_cannot_be_is_an_error_of_ours(folder: Path, words: list[str], code: str) -> None:
-    Path("file").touch()
-    with raises(FileError, code):
-        run(*words)
+def test_filters_carry_no_text(folder: Path) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
+    assert CANARY.encode() not in (folder / "ours.safetensors").read_bytes()
+    assert len(load_encoded(folder / "ours.safetensors")) == 3
+
+
+@pytest.mark.parametrize("name", ["key.hex", "schema.json", "ours.csv"])
+def test_an_output_never_replaces_an_input(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    before = (folder / name).read_bytes()
+    assert "would replace the input" in refusal(
+        capsys, *ENCODE, "--table", "ours.csv", "--out", f"../{folder.name}/{name}"
+    )
+    assert (folder / name).read_bytes() == before
+
+
+def test_numbers_under_a_text_encoding_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"name": [7], "born": ["1990-01-01"], "floor": [1]}).write_parquet("ours.parquet")
+    output = refusal(capsys, *ENCODE, "--table", "ours.parquet", "--out", "ours.safetensors")
+    assert "column 'name' holds Int64; text is needed" in output
+
+
+def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path) -> None:
+    salted = {"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}, "salt": "year"}]}
+    (folder / "schema.json").write_text(json.dumps(salted))
+    people = pl.DataFrame({"name": ["ada"], "year": [1915]})
+    people.write_csv("ours.csv")
+    people.write_parquet("theirs.parquet")
+    for table, out in (("ours.csv", "a"), ("theirs.parquet", "b")):
+        assert run(*ENCODE, "--table", table, "--out", out, "-q") == 0
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+
+
+def test_programs_get_the_whole_fingerprint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "--json") == 0
+    result, encoded = json.loads(capsys.readouterr().out), load_encoded(folder / "ours.safetensors")
+    assert result == {
+        "records": 3,
+        "bits": encoded.n_bits,
+        "fingerprint": encoded.fingerprint,
+        "file": "ours.safetensors",
+    }

@@ -37,12 +37,12 @@ from fedsim.preflight.check import check_disk, check_job
 from fedsim.preflight.estimate import NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.preflight.table import PartyInJob
-from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
 from fedsim.registry import ENCODINGS, PRESETS
 from fedsim.runs.run_folder import lock_run_folder
+from fedsim_ops.authority import Authority, issue_certificates, party_files
 from fedsim_ops.relay import read_relay
 from job_fixtures import PARTIES, approve_now, change
 from relay_fixtures import HUB, relay_in_thread

@@ -20,18 +20,9 @@ from hypothesis import given, settings, strategies as st
 
 from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, SettingError
-from fedsim.protocol.certificates import (
-    Authority,
-    CertificateKeyPair,
-    certificate_party,
-    issue_certificates,
-    party_files,
-    party_uri,
-    read_certificates,
-    renew_certificates,
-    server_name,
-)
+from fedsim.protocol.certificates import certificate_party, party_uri, read_certificates, server_name
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
+from fedsim_ops.authority import Authority, CertificateKeyPair, issue_certificates, party_files, renew_certificates
 
 NOW = datetime.now(UTC)
 AUTHORITY = Authority.create(NOW)

@@ -23,9 +23,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.addresses import split_address
-from fedsim.protocol.certificates import Authority, CertificateKeyPair, certificate_pem, key_pem, server_name
+from fedsim.protocol.certificates import certificate_pem, key_pem, server_name
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, TlsProbe, check_plaintext, is_loopback, probe_tls, read_credentials
+from fedsim_ops.authority import Authority, CertificateKeyPair
 from session_fixtures import PATIENCE
 
 DAY = timedelta(days=1)

@@ -8,10 +8,10 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import FileError
-from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
 from fedsim.runs.signature import read_statement, sign_statement
+from fedsim_ops.authority import issue_certificates, party_files
 
 CITY, RENTALS = Party(Role.PRIMARY, "city"), Party(Role.SECONDARY, "rentals")
 FACTS = {"party": str(RENTALS), "approval": "ab" * 32}

@@ -16,6 +16,7 @@ from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
 from fedsim.protocol.transport import ConnectionLost
+from fedsim_ops.authority import create_request, party_files, request_file, revoke_certificates, sign_request
 
 NOW = datetime.now(UTC)
 RENTALS, CITY, NOTARY = (
@@ -27,15 +28,15 @@ RENTALS, CITY, NOTARY = (
 
 def signed(folder, party, fingerprint=None, days=90):
     """A party's key in its own folder, and its certificate from the authority in another."""
-    request, _ = certs.create_request(folder / party.name, party)
-    *_, certificate = certs.sign_request(folder / "authority", request, NOW, days, fingerprint)
-    return certificate, certs.party_files(folder / party.name, party)[1]
+    request, _ = create_request(folder / party.name, party)
+    *_, certificate = sign_request(folder / "authority", request, NOW, days, fingerprint)
+    return certificate, party_files(folder / party.name, party)[1]
 
 
 def credentials(folder, party, *, revocations=None):
     certificate, key = (
-        certs.party_files(folder / "authority", party)[0],
-        certs.party_files(folder / party.name, party)[1],
+        party_files(folder / "authority", party)[0],
+        party_files(folder / party.name, party)[1],
     )
     return read_credentials(folder / "authority" / "ca.pem", certificate, key, party, revocations=revocations)
 
@@ -49,19 +50,19 @@ def test_a_key_made_by_its_party_works_and_the_authority_never_has_it(tmp_path):
 
 
 def test_a_request_that_another_replaced_on_its_way_is_refused_by_its_fingerprint(tmp_path):
-    _, fingerprint = certs.create_request(tmp_path / "rentals", RENTALS)
-    forged, _ = certs.create_request(tmp_path / "mallory", RENTALS)
+    _, fingerprint = create_request(tmp_path / "rentals", RENTALS)
+    forged, _ = create_request(tmp_path / "mallory", RENTALS)
     with raises(FileError, "other-fingerprint"):
-        certs.sign_request(tmp_path / "authority", forged, NOW, fingerprint=fingerprint)
+        sign_request(tmp_path / "authority", forged, NOW, fingerprint=fingerprint)
     assert not (tmp_path / "authority").exists()
     spaced = ":".join(fingerprint[at : at + 2].upper() for at in range(0, 64, 2))
-    certs.sign_request(tmp_path / "authority", certs.request_file(tmp_path / "rentals", RENTALS), NOW, 90, spaced)
+    sign_request(tmp_path / "authority", request_file(tmp_path / "rentals", RENTALS), NOW, 90, spaced)
 
 
 def test_a_key_is_never_overwritten(tmp_path):
-    certs.create_request(tmp_path, RENTALS)
+    create_request(tmp_path, RENTALS)
     with raises(FileError, "file-exists"):
-        certs.create_request(tmp_path, RENTALS)
+        create_request(tmp_path, RENTALS)
 
 
 def request_of(key, *names, subject="secondary rentals"):
@@ -87,17 +88,17 @@ BAD = {
 def test_a_request_that_is_none_is_not_signed(tmp_path, what):
     (tmp_path / "bad.csr").write_bytes(BAD[what])
     with pytest.raises(FileError):
-        certs.sign_request(tmp_path / "authority", tmp_path / "bad.csr", NOW)
+        sign_request(tmp_path / "authority", tmp_path / "bad.csr", NOW)
     assert not (tmp_path / "authority").exists()
 
 
 def test_a_certificate_that_was_revoked_is_refused_by_its_own_party_and_others_are_not(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path, CITY)
-    revoked = certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
+    revoked = revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
     with raises(FileError, "certificate-revoked"):
         credentials(tmp_path, RENTALS, revocations=revoked)
     credentials(tmp_path, CITY, revocations=revoked)
-    again = certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "primary-city.pem"], NOW)
+    again = revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "primary-city.pem"], NOW)
     for party in (RENTALS, CITY):  # a list grows
         with raises(FileError, "certificate-revoked"):
             credentials(tmp_path, party, revocations=again)
@@ -105,7 +106,7 @@ def test_a_certificate_that_was_revoked_is_refused_by_its_own_party_and_others_a
 
 def test_a_list_of_another_authority_is_refused_and_not_taken_for_empty(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path / "other", CITY)
-    foreign = certs.revoke_certificates(
+    foreign = revoke_certificates(
         tmp_path / "other" / "authority", [tmp_path / "other" / "authority" / "primary-city.pem"], NOW
     )
     for revoked in (foreign, tmp_path / "missing.pem", tmp_path / "authority" / "ca.pem"):
@@ -117,8 +118,8 @@ def test_a_file_may_hold_the_lists_of_an_old_and_a_new_authority(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path / "new", CITY)
     old, new = tmp_path / "authority", tmp_path / "new" / "authority"
     lists = [
-        certs.revoke_certificates(old, [old / "secondary-rentals.pem"], NOW),
-        certs.revoke_certificates(new, [], NOW),
+        revoke_certificates(old, [old / "secondary-rentals.pem"], NOW),
+        revoke_certificates(new, [], NOW),
     ]
     (tmp_path / "both.pem").write_bytes(b"".join(path.read_bytes() for path in lists))
     (old / "ca.pem").write_bytes((old / "ca.pem").read_bytes() + (new / "ca.pem").read_bytes())
@@ -129,7 +130,7 @@ def test_a_file_may_hold_the_lists_of_an_old_and_a_new_authority(tmp_path):
 def test_a_revoked_party_that_dials_again_and_again_does_not_fill_the_log(tmp_path, caplog):
     signed(tmp_path, RENTALS), signed(tmp_path, CITY)
     rentals = GrpcTransport(credentials(tmp_path, RENTALS))  # it ignores the list
-    listed = certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
+    listed = revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
     city = GrpcTransport(credentials(tmp_path, CITY, revocations=listed))
     listener = city.listen("127.0.0.1:0", lambda caller, stream: stream.close())
     try:
@@ -144,18 +145,18 @@ def test_a_revoked_party_that_dials_again_and_again_does_not_fill_the_log(tmp_pa
 def test_a_certificate_revoked_while_parties_run_opens_no_connection_either_way(tmp_path):
     signed(tmp_path, RENTALS), signed(tmp_path, CITY)
     listed, heard = tmp_path / "authority" / "revoked.pem", []
-    certs.revoke_certificates(tmp_path / "authority", [], NOW)
+    revoke_certificates(tmp_path / "authority", [], NOW)
     city, rentals = (GrpcTransport(credentials(tmp_path, party, revocations=listed)) for party in (CITY, RENTALS))
     listener = city.listen("127.0.0.1:0", lambda caller, stream: (heard.append(caller), stream.close()))
     try:
         with pytest.raises(ConnectionLost):  # the peer hangs up at once
             rentals.dial(listener.address, CITY).receive()
         assert heard == [RENTALS]
-        certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
+        revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "secondary-rentals.pem"], NOW)
         with pytest.raises(ConnectionLost):
             rentals.dial(listener.address, CITY).receive()
         assert heard == [RENTALS]  # and it was not let in again
-        certs.revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "primary-city.pem"], NOW)
+        revoke_certificates(tmp_path / "authority", [tmp_path / "authority" / "primary-city.pem"], NOW)
         with pytest.raises(ConnectionLost) as caught:
             rentals.dial(listener.address, CITY)
         assert caught.value.code == "certificate-revoked"
