@@ -19,6 +19,7 @@ for _service, _function in (
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
 SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
+SERVICES.register("tls-probe", "fedsim_ops.tls_probe:probe_tls")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")

@@ -31,7 +31,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, fa
 from fedsim.protocol.addresses import RelayAddress, open_connection, split_address
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, read_credentials
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, read_credentials
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.registry import SERVICES
 from fedsim.runs.approval import require_approval
@@ -323,7 +323,7 @@ class PeerCheck:
                 yield error_finding("relay", str(lost), code=lost.code)
         for peer in peers:
             address = case.job.address_of(peer)
-            probe = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
+            probe = SERVICES["tls-probe"](address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
             if probe.reason:
                 if not probe.code.startswith("relay-"):  # reported above
                     yield error_finding("peers", probe.reason, code="peer-unreachable")

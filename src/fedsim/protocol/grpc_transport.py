@@ -79,8 +79,9 @@ class GrpcTransport:
             tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         else:
-            if own.revocations and (revoked := tls.check_revocation(address, own, peer)).reason:
-                raise ConnectionLost(revoked.reason, code=revoked.code, lasting=True)
+            if own.revocations and tls.is_peer_revoked(address, own, peer):
+                fault = f"the certificate of {peer} at {address} was revoked"
+                raise ConnectionLost(fault, code="certificate-revoked", lasting=True)
             target, options = (address, []) if is_direct(address, own) else SERVICES["grpc-target"](address, own, peer)
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
             name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
@@ -90,7 +91,7 @@ class GrpcTransport:
         channel.close()
         if own is None:
             raise ConnectionLost(f"no party answers at {address}")
-        probe, lasting = tls.probe_tls(address, own, peer), False
+        probe, lasting = SERVICES["tls-probe"](address, own, peer), False
         if probe.lasting:
             with suppress(OSError, ConnectionLost):  # a TLS failure is lasting if the port is still open
                 open_connection(address, own, peer, 1.0).close()

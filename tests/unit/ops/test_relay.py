@@ -18,11 +18,12 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol.addresses import RelayAddress, split_address
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Activations, Save
-from fedsim.protocol.tls import Credentials, probe_tls
+from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import ConnectionLost
 from fedsim_ops import outbound, relay
 from fedsim_ops.authority import Authority, issue_certificates, party_files, revocation_file, revoke_certificates
 from fedsim_ops.outbound import OK, ask_relay, open_control, open_data_connection, request_ticket
+from fedsim_ops.tls_probe import probe_tls
 from relay_fixtures import HUB, relay_in_thread
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, until
 from tls_fixtures import CREDENTIALS, FOREIGN, NOW, OURS, credentials_of, echo

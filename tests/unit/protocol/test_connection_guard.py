@@ -18,7 +18,7 @@ from fedsim.protocol.certificates import server_name
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Save
-from fedsim.protocol.tls import probe_tls
+from fedsim_ops.tls_probe import probe_tls
 from session_fixtures import CITY, PATIENCE, RENTALS, frame_of, until
 from tls_fixtures import CREDENTIALS, echo, is_served, limited_listener, listening
 

@@ -18,8 +18,9 @@ from fedsim.protocol.certificates import server_name
 from fedsim.protocol.grpc_transport import CHUNK_BYTES, MAX_STREAMS_PER_PARTY, METHOD, GrpcTransport, RateLimiter
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import KeepBest, Party, Role
-from fedsim.protocol.tls import Credentials, client_context, probe_tls
+from fedsim.protocol.tls import Credentials, client_context
 from fedsim.protocol.transport import MAGIC, PREFIX, ConnectionLost
+from fedsim_ops import tls_probe
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, Notes, connection_of, frame_of, joined, started, until
 from tls_fixtures import CREDENTIALS, DAY, FOREIGN, NOW, OURS, credentials_of, echo, is_served, large, listening
 
@@ -330,7 +331,7 @@ def misbehaving_server(talk):
 
 def attempt(address, monkeypatch, seconds=PATIENCE) -> ConnectionLost:
     monkeypatch.setattr(grpc_transport, "DIAL_SECONDS", 0.3)
-    monkeypatch.setattr(grpc_transport.tls, "probe_tls", partial(probe_tls, seconds=seconds))
+    monkeypatch.setattr(tls_probe, "probe_tls", partial(tls_probe.probe_tls, seconds=seconds))
     with pytest.raises(ConnectionLost) as fault:
         GrpcTransport(CREDENTIALS[RENTALS]).dial(address, CITY)
     return fault.value
