@@ -98,7 +98,7 @@ def write_governance(job: Job, files: Sequence[PartyFile], path: Path) -> None:
         parties=parties,
         agreed=PageTable("", ("", "setting"), agreed),
         sent=PageTable("", ("from", "to", "sent"), tuple(_sent(job, files))),
-        seen=visibility_table(job, next((party.audit for party in parties if party.audit), None)),
+        seen=visibility_table(job),
         guarantees=disclosure.privacy_guarantees(job),
         questions=open_questions(job, parties),
     )

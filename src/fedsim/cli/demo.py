@@ -133,7 +133,7 @@ def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
     record = _train(demo, printer)
     ladder = _compare(demo, record, printer)
     page = folder / "report.html"  # a short name for the page in the run folder
-    page.symlink_to(write_report(demo.run_of("city"), mapped=demo.parties["city"]).relative_to(folder))
+    page.symlink_to(write_report(demo.run_of("city")).relative_to(folder))
     truth = town.truth.contribution("rentals")
     _print_results(demo, ladder, truth, printer)
     seconds = time.perf_counter() - started

@@ -224,9 +224,6 @@ def runs(
 
 def report(
     run: Annotated[Path, argument("RUN", "Run folder of a primary, or a folder that contains one such run.")],
-    map_: Annotated[
-        Path | None, option("PARTY_FILE", "The primary's file: add a map of its locations, in coarse cells.", "--map")
-    ] = None,
     named: Annotated[
         Path | None,
         option(
@@ -251,7 +248,7 @@ def report(
     """
     from fedsim.cli.results import run_report
 
-    run_report(run, map_, named, OutputMode(quiet, as_json), onnx=onnx, register=register)
+    run_report(run, named, OutputMode(quiet, as_json), onnx=onnx, register=register)
 
 
 def predict(

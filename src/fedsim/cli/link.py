@@ -154,10 +154,10 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
         save_links(links, request.out, *ids)
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
-        places = [table.to_numpy() if request.with_map else None for table in (primary, secondary)]
+        places = primary.to_numpy() if request.with_map else None
         pairs = example_pairs(links, (primary, secondary), _other_columns(request)) if request.with_examples else ()
         more: dict[str, Any] = {"seconds": seconds, "encoded": encoded, "examples": pairs}
-        page = links_page(links, diagnostics, title=title, positions=places[0], partners=places[1], **more)
+        page = links_page(links, diagnostics, title=title, positions=places, **more)
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")

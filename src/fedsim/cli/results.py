@@ -86,7 +86,6 @@ def _run_cells(run: RunSummary) -> tuple[str, ...]:
 
 def run_report(
     run: Path,
-    map_party: Path | None,
     identifiers_party: Path | None,
     mode: OutputMode,
     *,
@@ -94,19 +93,19 @@ def run_report(
     register: str | None = None,
 ) -> None:
     """Write the report and the model card of a run again; on request also its network, for use elsewhere."""
-    from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
+    from fedsim.report.run_report import CARD_FILE, write_report
 
     if onnx is not None:
         check_output_paths([onnx], [])
-    parties = [None if path is None else read_party_file(path) for path in (map_party, identifiers_party)]
-    page = write_report(find_run(run), *parties)
-    card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
-    lines = [f"Wrote {page}, with {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it"]
+    named = None if identifiers_party is None else read_party_file(identifiers_party)
+    page = write_report(find_run(run), named)
+    card = page.with_name(CARD_FILE)
+    lines = [f"Wrote {page}, with {CARD_FILE} beside it"]
     value: dict[str, Any] = {}
     if onnx is not None or register is not None:
         value, exported = SERVICES["network-export"](page.parent, onnx, register)
         lines += exported
-    mode.show({"report": str(page), "card": card, **value}, lambda: print_lines(lines))
+    mode.show({"report": str(page), "card": str(card), **value}, lambda: print_lines(lines))
 
 
 def run_log(path: Path, mode: OutputMode) -> None:

@@ -259,9 +259,7 @@ def link(
         str | None, option("COLUMN", "Key of the secondary's records, also added to the links.")
     ] = None,
     report: Annotated[Path | None, option("FILE", "Write an HTML page about the quality of the links.")] = None,
-    map_: Annotated[
-        bool, flag("Show the primary's locations on the page, in coarse cells, and lines to partner cells.", "--map")
-    ] = False,
+    map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
     examples: Annotated[
         bool, flag("Show a few pairs side by side, with all their columns; do not share this page.", "--examples")
     ] = False,

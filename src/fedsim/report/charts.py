@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from scipy import sparse
 
 from fedsim.config.stored_audit import BROKEN_VERDICT, Adversary
 from fedsim.report import svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure
-from fedsim.types import Floats, Integers, Integers32
+from fedsim.types import Floats, Integers
 
 MIN_RECORDS_SHOWN = 3
 RANK_AXIS = "rank of the partner record (1 = most similar)"
@@ -408,7 +407,6 @@ MAX_MAP_CELLS = 44  # along a side
 MAX_MAP_HEIGHT = 300.0
 MAP_AXIS = 32  # from the lower edge of a map to its scale bar
 MAP_LABEL_WIDTH = 60
-MAX_MAP_LINES = 6  # from a cell
 METRES_PER_DEGREE = 111_195.0  # of latitude
 
 
@@ -420,7 +418,6 @@ class MapGrid:
     row: Integers
     records: Integers
     value: Floats
-    member: Integers  # the cell of every record, -1 where it is not drawn
     columns: int
     rows: int
     south: float  # latitude of the lower edge
@@ -428,56 +425,6 @@ class MapGrid:
     size: float  # of a cell, in degrees of latitude
     shortening: float  # of a degree of longitude; 1 where positions are not degrees
     degrees: bool
-
-    @property
-    def bounds(self) -> tuple[float, float, float, float]:
-        """The edges in the south, west, north and east, in the unit of the positions."""
-        west, east = (edge / self.shortening for edge in (self.west, self.west + self.size * self.columns))
-        return self.south, west, self.south + self.size * self.rows, east
-
-    def locate(self, positions: Floats) -> Floats:
-        """Return column and row of positions, with fractions."""
-        right = positions[:, 1] * self.shortening - self.west
-        return np.column_stack([right, positions[:, 0] - self.south]) / self.size
-
-
-@dataclass(frozen=True, eq=False)
-class MapLinks:
-    """The partner records of every record, for lines that appear where the pointer is.
-
-    ``places`` are the positions of the partner records, where the owner of the page has them. Otherwise the lines lead
-    to cells whose records have the same partner records: a page of the primary knows its own positions only.
-    """
-
-    partner: Integers | Integers32  # (records, K)
-    places: Floats | None = None
-
-    def lines(self, grid: MapGrid) -> list[list[tuple[float, float]]]:
-        """Return for every cell the places (column, row) that most of its links lead to, the most frequent first."""
-        record, partner = np.repeat(grid.member, self.partner.shape[1]), self.partner.ravel()
-        n_cells, n_partners = len(grid.records), int(partner.max()) + 1
-        drawn = record >= 0
-        shape, ones = (n_cells, n_partners), np.ones(int(drawn.sum()), np.int64)
-        used = sparse.csr_array((ones, (record[drawn], partner[drawn])), shape)
-        if self.places is None:
-            centres = np.column_stack([grid.column, grid.row]) + 0.5
-            counts = (used @ (used > 0).astype(np.int64).T).toarray()
-            np.fill_diagonal(counts, 0)  # a line from a cell to itself is none
-        else:
-            # As for own records, a cell of few partner records is not shown.
-            at, cell, members = np.unique(
-                np.floor(grid.locate(self.places[:n_partners])), axis=0, return_inverse=True, return_counts=True
-            )
-            centres = at + 0.5
-            inside = (at >= 0).all(axis=1) & (at < (grid.columns, grid.rows)).all(axis=1)
-            of_cell = sparse.csr_array((np.ones(n_partners, np.int64), (np.arange(n_partners), cell.ravel())))
-            counts = (used @ of_cell).toarray() * ((members >= MIN_RECORDS_SHOWN) & inside)
-        lines = []
-        for cell_counts in counts:
-            most = np.argsort(-cell_counts, kind="stable")[:MAX_MAP_LINES]
-            ends = centres[most[cell_counts[most] >= MIN_RECORDS_SHOWN]]
-            lines.append([(float(x), float(y)) for x, y in ends])
-        return lines
 
 
 def grid_map_figure(
@@ -487,7 +434,6 @@ def grid_map_figure(
     title: str,
     caption: str,
     shaded: str = "median distance",
-    links: MapLinks | None = None,
 ) -> Figure | None:
     """Draw a map of ``positions`` (latitude and longitude, or up and right); None where no cell may be shown."""
     grid = grid_positions(positions, values)
@@ -496,16 +442,13 @@ def grid_map_figure(
     shades, bounds = svg.shade_classes(grid.value)
     side = min((svg.RIGHT - svg.LEFT) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
     left, bottom = svg.LEFT, 6 + side * grid.rows
-    axes = svg.join(_map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom))
+    axes = _map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom)
     drawn_cells = []
-    lines = links.lines(grid) if links else [[]] * len(grid.records)
-    cells = zip(grid.column, grid.row, grid.records, grid.value, shades, lines, strict=True)
-    for column, row, n, value, shade, ends in cells:
+    cells = zip(grid.column, grid.row, grid.records, grid.value, shades, strict=True)
+    for column, row, n, value, shade in cells:
         words = f"{int(n):,} records, median {format_number(float(value))}"
         corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
-        start = f"M{corner[0] + side / 2:.5g},{corner[1] + side / 2:.5g}L"
-        drawn = "".join(f"{start}{left + side * x:.5g},{bottom - side * y:.5g}" for x, y in ends)
-        drawn_cells.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words, drawn))
+        drawn_cells.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words))
     ends = [format_number(float(end)) for end in (grid.value.min(), *bounds, grid.value.max())]
     rows = []
     for shade, (low, high) in enumerate(pairwise(ends)):
@@ -513,15 +456,8 @@ def grid_map_figure(
         rows.append((f"{low} to {high}", f"{int(here.sum()):,}", f"{int(grid.records[here].sum()):,}"))
     n_drawn = int(grid.records.sum())
     description = f"{len(grid.records):,} cells hold {n_drawn:,} records."
-    # What maps.js needs to move the cells inside their frame and to label the axes again.
-    frame = f"{left} 6 {side * grid.columns:.6g} {side * grid.rows:.6g}"
-    view = {"data_frame": frame, "data_bounds": " ".join(f"{edge:.10g}" for edge in grid.bounds)}
-    parts = [
-        svg.element("g", axes, class_="axes"),
-        svg.element("g", svg.join(drawn_cells), class_="cells", data_unit="°" if grid.degrees else "", **view),
-        svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24),
-    ]
-    picture = svg.image(title, description, parts, bottom + MAP_AXIS + 54, class_="map")
+    parts = [*axes, *drawn_cells, svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24)]
+    picture = svg.image(title, description, parts, bottom + MAP_AXIS + 54)
     note = hidden_note(len(positions) - n_drawn, "cells", also="")
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))
 
@@ -529,8 +465,9 @@ def grid_map_figure(
 def _map_axes(grid: MapGrid, x: svg.LinearScale, bottom: float) -> Iterator[Markup]:
     """Yield round latitudes and longitudes along the edges, and a scale bar below."""
     y = svg.LinearScale(0, grid.rows, bottom, 6)
-    (south, west, north, east), unit = grid.bounds, "°" if grid.degrees else ""
-    for value, label in svg.tick_labels(south, north, 4).items():
+    unit, north = "°" if grid.degrees else "", grid.south + grid.size * grid.rows
+    west, east = (edge / grid.shortening for edge in (grid.west, grid.west + grid.size * grid.columns))
+    for value, label in svg.tick_labels(grid.south, north, 4).items():
         height = y((value - grid.south) / grid.size)
         yield svg.path([(x.start - 4, height), (x.start, height)], class_="axis")
         yield svg.text(f"{label}{unit}", x.start - 7, height + 4, anchor="end")
@@ -563,6 +500,5 @@ def grid_positions(positions: Floats, values: Floats) -> MapGrid:
     median = ordered[np.cumsum(records) - records + (records - 1) // 2]
     shown = records >= MIN_RECORDS_SHOWN
     width, height = int(column.max()) + 1, int(row.max()) + 1
-    number = np.where(shown, np.cumsum(shown) - 1, -1)
-    cells = (cell % side)[shown], (cell // side)[shown], records[shown], median[shown], number[member.ravel()]
+    cells = (cell % side)[shown], (cell // side)[shown], records[shown], median[shown]
     return MapGrid(*cells, width, height, float(up.min()), float(right.min()), size, factor, degrees)

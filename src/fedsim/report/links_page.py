@@ -65,7 +65,6 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     *,
     title: str = "Linkage",
     positions: Floats | None = None,
-    partners: Floats | None = None,
     seconds: float | None = None,
     encoded: LinkageQuality | None = None,
     examples: Sequence[page.PageTable] = (),
@@ -73,13 +72,12 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     """Return a self-contained HTML page about a linkage.
 
     ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
-    and quantiles only. ``partners`` are those of the candidates, for lines that lead from a cell. ``encoded`` adds a
-    table of how much of this linkage a job would find. ``examples`` are the tables of :func:`example_pairs`, for a page
-    that only the owner of both tables reads.
+    and quantiles only. ``encoded`` adds a table of how much of this linkage a job would find. ``examples`` are the
+    tables of :func:`example_pairs`, for a page that only the owner of both tables reads.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
-    figures += [] if positions is None else _map_figures(links, diagnostics, positions, partners)
+    figures += [] if positions is None else _map_figures(links, diagnostics, positions)
     chosen = "the most similar one" if summary.k == 1 else f"the {summary.k:,} most similar"
     candidates = pluralise(summary.candidates, "candidate")
     lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
@@ -146,16 +144,11 @@ def _cells(frame: pl.DataFrame, row: int) -> dict[str, str]:
     return {name: "missing" if cell is None else str(cell) for name, cell in frame.row(row, named=True).items()}
 
 
-def _map_figures(
-    links: LinkageResult, diagnostics: Diagnostics, positions: Floats, partners: Floats | None = None
-) -> list[page.Figure]:
+def _map_figures(links: LinkageResult, diagnostics: Diagnostics, positions: Floats) -> list[page.Figure]:
     unit = formatting.metric_unit(links.metric)
     rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
     caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
-    drawn = None if partners is None else charts.MapLinks(links.partner, partners)
-    caption += " Point at a cell to see lines to the cells that hold most of its partner records." if drawn else ""
-    distance = diagnostics.kth_distance
-    figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption, links=drawn)
+    figure = charts.grid_map_figure(positions, diagnostics.kth_distance, title="Distance on the map", caption=caption)
     return [] if figure is None else [figure]
 
 
@@ -170,12 +163,6 @@ def _figures(links: LinkageResult, diagnostics: Diagnostics, summary: LinkSummar
             caption="The network's input. A steep fall means that few partner records matter; a flat band "
             "means that a larger K may help.",
             axis="similarity, scaled",
-        ),
-        charts.band_figure(
-            diagnostics.distance_by_rank,
-            title="Distance by rank",
-            caption="Found by the search. Where the distances of the last rank are large, a smaller K may be enough.",
-            axis=axis,
         ),
         charts.histogram_figure(
             links.distance[:, 0],

@@ -12,23 +12,20 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from markupsafe import Markup
 
 from fedsim.report import charts, run_data, svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
-from fedsim.report.page import Figure, FigureGroup
+from fedsim.report.page import Figure, FigureGroup, PageTable
 from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
 from fedsim.training.explain import MergeImportance, WeightCurve
-from fedsim.types import Explanation, Floats, Integers, PartnerEffect
+from fedsim.types import Explanation, Floats, PartnerEffect
 
 CELLS_PER_SIDE = (28, 20, 14, 10, 7, 5, 3, 1)  # the first that hides few records is used
 MAX_CLASSES = 12
 MAX_GROUP_COLUMNS = 4
 CONFIDENCE_BINS = 5
-DIGIT_WIDTH = 7.8  # of a number in a cell
 MAX_CALIBRATION_GAP = 0.1  # between the stated confidence and the accuracy
 GAP_DEVIATIONS = 2.0  # a smaller gap may be due to chance
-THRESHOLDS = range(1, 100)  # per cent
 
 
 def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | None:
@@ -72,51 +69,26 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     return Figure(title, caption, svg.image(title, summary, parts), ("share", "error at most"), table)
 
 
-def confusion_figure(test: pl.DataFrame) -> Figure | None:
-    """Draw the confusion matrix of the most common classes, without classes of very few records."""
+def confusion_table(test: pl.DataFrame) -> PageTable | None:
+    """Count the test records of the most common classes by prediction, without classes of very few records."""
     enough = pl.col("count") >= charts.MIN_RECORDS_SHOWN
     sizes = test[TRUTH_COLUMN].value_counts(sort=True).filter(enough).head(MAX_CLASSES)
     names = sorted(sizes.to_series(0).to_list())
     if not names:
         return None
     pairs = Counter(zip(test[TRUTH_COLUMN].to_list(), test[PREDICTED_COLUMN].to_list(), strict=True))
-    counts = np.array([[pairs[true, found] for found in names] for true in names], dtype=np.int64)
     right = float((test[TRUTH_COLUMN] == test[PREDICTED_COLUMN]).sum()) / max(len(test), 1)
-    summary = f"{format_percent(right)} of {pluralise(len(test), 'test record')} are classified correctly."
     left = test[TRUTH_COLUMN].n_unique() - len(names)
-    note = f" Not shown: {left:,} rarer {'class' if left == 1 else 'classes'}." if left else ""
-    title = "Predicted against actual classes"
-    caption = f"{summary} Rows are actual classes and columns predicted ones, in the same order. "
-    caption += f"The numbers are records; darker cells hold a larger share of their row.{note}"
-    rows = tuple((name, *map(_masked_count, line)) for name, line in zip(names, counts.tolist(), strict=True))
-    picture = svg.image(title, summary, _confusion_cells(names, counts))
-    return Figure(title, caption, picture, ("actual class", *names), rows)
+    note = f"{format_percent(right)} of {pluralise(len(test), 'test record')} are classified correctly."
+    note += f" Not shown: {left:,} rarer {'class' if left == 1 else 'classes'}." if left else ""
+    rows = tuple((true, *(_masked_count(pairs[true, found]) for found in names)) for true in names)
+    return PageTable(
+        "Predicted against actual classes", ("actual", *(f"predicted {name}" for name in names)), rows, note
+    )
 
 
 def _masked_count(records: int) -> str:
     return f"fewer than {charts.MIN_RECORDS_SHOWN}" if 0 < records < charts.MIN_RECORDS_SHOWN else f"{records:,}"
-
-
-def _confusion_cells(names: list[str], counts: Integers) -> Iterator[Markup]:
-    shares = charts.hide_small(counts) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    left, top = 110, 30
-    width, height = (svg.RIGHT - left) / len(names), (svg.BOTTOM - top + 30) / len(names)
-    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
-    brief = max(len(f"{number:,}") for number in counts.ravel().tolist()) * DIGIT_WIDTH > width
-    names_fit = max(len(name) for name in short) * 6.0 < width
-    for row, name in enumerate(names):
-        middle = top + height * (row + 0.5)
-        yield svg.text(short[row], left - 8, middle + 4, anchor="end")
-        for column, share in enumerate(shares[row]):
-            n, corner = int(counts[row, column]), (left + width * column, top + height * row)
-            shade = min(svg.SHADES - 1, int(share * svg.SHADES))
-            words = f"actual {name}, predicted {names[column]}: {_masked_count(n)}"
-            yield svg.heat_cell(corner, width - 1, height - 1, shade, words)
-            text = f"{n / 1000:.0f}k" if brief and n >= 1000 else f"{n:,}"
-            text = f"<{charts.MIN_RECORDS_SHOWN}" if 0 < n < charts.MIN_RECORDS_SHOWN else text
-            yield svg.text(text, corner[0] + width / 2, middle + 4, "figure", "middle")
-        if names_fit:
-            yield svg.text(short[row], left + width * (row + 0.5), top - 8, anchor="middle")
 
 
 def calibration_figure(test: pl.DataFrame) -> Figure | None:
@@ -244,37 +216,6 @@ def class_prior_log_loss(truth: pl.Series) -> float:
     """
     shares = truth.value_counts()["count"].to_numpy() / len(truth)
     return float(-(shares * np.log(shares)).sum())
-
-
-def threshold_figure(test: pl.DataFrame) -> Figure | None:
-    """Draw recall and precision of the rarer class by threshold; None unless two classes have enough records."""
-    test = test.filter(pl.col(CONFIDENCE_COLUMN).is_finite())
-    counts = Counter(test[TRUTH_COLUMN].to_list())
-    binary = len(counts) == 2 and min(counts.values()) >= charts.MIN_RECORDS_SHOWN
-    if not binary or not set(test[PREDICTED_COLUMN]) <= set(counts):
-        return None
-    rarer, sure = min(counts, key=lambda name: (counts[name], name)), test[CONFIDENCE_COLUMN].to_numpy()
-    probability = np.where((test[PREDICTED_COLUMN] == rarer).to_numpy(), sure, 1.0 - sure)
-    positive = (test[TRUTH_COLUMN] == rarer).to_numpy()
-    recall, precision, selected, f1 = [], [], [], []
-    for threshold in THRESHOLDS:
-        called = probability >= threshold / 100
-        recall.append(float(called[positive].mean()))
-        precision.append(float(positive[called].mean()) if called.sum() >= charts.MIN_RECORDS_SHOWN else math.nan)
-        selected.append(float(called.mean()))
-        product = recall[-1] * precision[-1]
-        f1.append(2 * product / (recall[-1] + precision[-1]) if product > 0 else 0.0)
-    best = max(THRESHOLDS, key=lambda percent: (f1[percent - 1], -abs(percent - 50)))
-    caption = (
-        f"A threshold of {best} % on the probability of '{rarer}' gives the best F1: it selects "
-        f"{format_percent(selected[best - 1])} of the test records, finds {format_percent(recall[best - 1])} of all "
-        f"'{rarer}' (recall), and {format_percent(precision[best - 1])} of the selected records are '{rarer}' "
-        "(precision). Choose yours by what a miss and a false alarm cost."
-    )
-    named = {"recall": recall, "precision": precision, "selected": selected}
-    lines = [charts.LineSeries(name, values) for name, values in named.items()]
-    axes = charts.AxisLabels(f"threshold on the probability of '{rarer}', %", "share", (best, f"{best} %"))
-    return charts.lines_figure(lines, axes, title="Decision threshold", caption=caption)
 
 
 def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:

@@ -74,13 +74,7 @@ class FigureGroup:
     def _repr_html_(self) -> str:
         # The style of our pages, nested so that it holds inside this element only.
         style = Markup(_read_own("page.css").replace(":root", "&"))  # noqa: S704 - our own file, without user data
-        maps = any("data-frame" in figure.picture for figure in self.figures)
-        script = Markup(_read_own("maps.js") if maps else "")  # noqa: S704
-        page = (
-            _templates("fedsim.report")
-            .get_template("notebook.html")
-            .render(figures=self.figures, style=style, script=script)
-        )
+        page = _templates("fedsim.report").get_template("notebook.html").render(figures=self.figures, style=style)
         return replace_unprintable(page, lines=True)
 
     def save(self, path: Path | str) -> None:
@@ -98,9 +92,9 @@ class FigureGroup:
 def render_template(template: str, package: str = "fedsim.report", /, **content: Any) -> str:
     """Render a template of this folder, or of another package that builds on it; everything put into it is escaped.
 
-    The content security policy of a page allows one script, that of the tooltips and maps, by its hash.
+    The content security policy of a page allows one script, that of the tooltips, by its hash.
     """
-    script = _read_own("tips.js") + _read_own("maps.js")
+    script = _read_own("tips.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
     return replace_unprintable(_templates(package).get_template(template).render(**content), lines=True)

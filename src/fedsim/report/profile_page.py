@@ -219,7 +219,7 @@ def profile_page(tables: TableProfiles, summary: ProfileSummary) -> str:
         PageSection(
             "check", "What to check", tables=(PageTable("Warnings", ("", "warning"), warnings),) if warnings else ()
         ),
-        PageSection("columns", "Columns", (), tuple(_missing_figures(summary)), tuple(_column_tables(summary))),
+        PageSection("columns", "Columns", tables=tuple(_column_tables(summary))),
         PageSection("personal", "Personal data", tables=(personal,) if personal.rows else ()),
         _identifier_section(tables, summary),
         PageSection("ranges", "Distributions", (), tuple(_distributions(tables, summary))),
@@ -249,21 +249,6 @@ def _tiles(summary: ProfileSummary) -> Iterator[tuple[str, str, str]]:
     for name, own in summary.columns.items():
         yield f"{sum(FEATURE in one.role for one in own)}", f"features of {name}", ""
     yield f"{len(summary.personal)}", "columns look personal", "see below" if summary.personal else ""
-
-
-def _missing_figures(summary: ProfileSummary) -> Iterator[Figure]:
-    for name, own in summary.columns.items():
-        shares = {one.name: one.missing / summary.rows[name] for one in own if one.missing}
-        worst = sorted(shares.items(), key=lambda item: -item[1])[:MAX_DRAWN]
-        if worst:
-            labels = charts.ChartLabels(
-                f"Missing values of {name}",
-                "Rows without an identifier cannot be linked; a missing feature is filled in, and marked as missing.",
-                "share of the rows",
-                ("column", "missing"),
-            )
-            rows = [charts.ChartRow(column, share, format_percent(share)) for column, share in worst]
-            yield charts.rows_figure(rows, labels, bars=True)
 
 
 def _column_tables(summary: ProfileSummary) -> Iterator[PageTable]:

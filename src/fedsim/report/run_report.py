@@ -1,30 +1,24 @@
-"""The report of a run: one self-contained HTML page, and a model card in Markdown and JSON."""
+"""The report of a run: one self-contained HTML page, and a model card in Markdown."""
 
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
 
 import numpy as np
-import polars as pl
 
-from fedsim.cells import read_number_columns
-from fedsim.config import PartyFile, disclosure, party_file, stored_audit
-from fedsim.config.job import Job, coordinate_columns
-from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.errors import SettingError
+from fedsim.config import PartyFile, disclosure, stored_audit
+from fedsim.config.job import Job
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
-from fedsim.pipeline.party_table import NoiseSecrets, blur_identifiers
 from fedsim.registry import METHODS
 from fedsim.report import charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_markdown, render_template, write_page
-from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
+from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_run
 from fedsim.runs.record import (
     LOWER_COLUMN,
     PREDICTED_COLUMN,
@@ -38,8 +32,7 @@ from fedsim.runs.run_folder import links_path
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
-CARD_MARKDOWN_FILE, CARD_JSON_FILE = "model-card.md", "model-card.json"
-CARD_FORMAT = 1
+CARD_FILE = "model-card.md"
 MAX_GROUPS = 5
 NOT_MEASURED = "What the partner adds has not been measured yet."
 COMPARE_HINT = (
@@ -48,7 +41,6 @@ COMPARE_HINT = (
 )
 ANONYMOUS_NOTE = "This page contains counts, averages and cells, and a few records without identifiers or row numbers"
 IDENTIFIERS_NOTE = "This page contains the IDENTIFIERS of a few records, as requested by their owner: keep it private"
-MAX_MESSAGE_KINDS = 6
 SHARP_DROP = 0.4  # of the whole fall in similarity, within one rank
 NOT_SEEN = "–"
 OWN_IDENTIFIERS_SUFFIX = "-identifiers"  # ends the key of a rung that also uses the primary's own identifiers
@@ -60,15 +52,13 @@ EXAMPLES_NOTE = (
 )
 
 
-def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile | None = None) -> Path:
+def write_report(folder: Path, named: PartyFile | None = None) -> Path:
     """Write the page and the model card of a run folder.
 
     Parameters
     ----------
     folder
         The run folder of a primary.
-    mapped
-        The primary's party file, to add a map of its places.
     named
         The primary's party file, to add the identifiers of the example records.
 
@@ -78,11 +68,9 @@ def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile
         The page.
     """
     run = read_run(folder)
-    maps = () if mapped is None else location_map_figures(run, mapped)
     names = {} if named is None else example_identifiers(run, named)
-    write_page(run_page(run, maps, names), folder / REPORT_FILE)
-    write_page(json.dumps(model_card(run), indent=1) + "\n", folder / CARD_JSON_FILE)
-    write_page(_card_text(run), folder / CARD_MARKDOWN_FILE)
+    write_page(run_page(run, names), folder / REPORT_FILE)
+    write_page(model_card(run), folder / CARD_FILE)
     return folder / REPORT_FILE
 
 
@@ -90,7 +78,7 @@ def _contribution(run: FinishedRun) -> str:
     return f"{run.ladder_note} {NOT_MEASURED}".strip() if run.ladder is None else run.ladder.worth
 
 
-def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> str:
+def run_page(run: FinishedRun, names: Mapping[int, str]) -> str:
     """Return a self-contained HTML page."""
     record, (part, metrics) = run.record, run.record.judged
     partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
@@ -121,9 +109,7 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
         lead=lead,
         tiles=tiles,
         sections=[
-            contribution_section(run),
-            links_section(run, maps),
-            *(section(run) for section in (_training, _gates, _predictions)),
+            *(section(run) for section in (contribution_section, links_section, _training, _gates, _predictions)),
             examples_section(run, names),
             *(section(run) for section in (_privacy, _cost, _settings)),
         ],
@@ -195,15 +181,9 @@ def _describe_visible_links(job: Job) -> str:
     return f"What the primary sees of the links: {seen}. {scale}."
 
 
-def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
-    """Return the similarity by rank with a verdict on K, the reuse of candidates, and maps."""
-    notes, has_places = (
-        [_describe_visible_links(run.job)],
-        any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values()),
-    )
-    if has_places and not maps:
-        file = shlex.quote(f"{run.record.party}.toml")
-        notes.append(f"To add a map of the primary's places: `fedsim report {run.path_argument} --map {file}`")
+def links_section(run: FinishedRun) -> PageSection:
+    """Return the similarity by rank with a verdict on K, and the reuse of candidates."""
+    notes = [_describe_visible_links(run.job)]
     notes += [
         f"{links.secondary}: {format_percent(links.unmatched)} of the test records have no match among their "
         f"{pluralise(links.k, 'partner record')}, according to the match gate."
@@ -216,7 +196,7 @@ def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
         for links in run.record.lists
         if (rows := ReceivedQuality(links.fill, links.tied, links.far).rows())
     ]
-    return PageSection("links", "Links", tuple(notes), (*figures, *maps), tuple(tables))
+    return PageSection("links", "Links", tuple(notes), tuple(figures), tuple(tables))
 
 
 def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
@@ -278,38 +258,6 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
     own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
     notes = [EXAMPLES_NOTE]
     return PageSection("examples", title, tuple(notes), tuple(drawn), own)
-
-
-def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
-    """Draw a map of the primary's places for every secondary that is linked by latitude and longitude.
-
-    A report is passed on, so the places are blurred as the job blurs them for other parties.
-    """
-    frame, figures = read_primary_table(run, own), []
-    for name, terms in run.job.secondaries.items():
-        columns = party_file.identifier_columns(run.job, own, name)
-        axes = coordinate_columns(list(columns))
-        if axes:
-            places = frame.select(pl.col(column).alias(agreed) for agreed, column in columns.items())
-            if terms.blur:
-                secret = NoiseSecrets(run.folder, own.folder).lasting
-                places = blur_identifiers(places, terms, secret, str(own.party))
-            links = load_private_links(links_path(run.folder, name))
-            caption = "The primary's records in cells, shaded by the median similarity of the best link. Point at a "
-            caption += "cell to see lines to the cells that share most of its partner records."
-            figure = charts.grid_map_figure(
-                read_number_columns(places, axes, str(own.party)),
-                links.overall[:, 0].astype(np.float64),
-                title=f"Similarity on the map: {name}",
-                caption=f"{caption} Places are blurred as in the job." if terms.blur else caption,
-                shaded="median similarity",
-                links=charts.MapLinks(links.partner),
-            )
-            figures += [] if figure is None else [figure]
-    if not figures:
-        message = f"job '{run.job.name}' does not link by latitude and longitude, or has too few places; omit the map"
-        raise SettingError(message, code="no-map")
-    return figures
 
 
 def _training(run: FinishedRun) -> PageSection:
@@ -374,25 +322,20 @@ def _predictions(run: FinishedRun) -> PageSection:
     title, test = "Predictions on the test records", run.test
     if not len(test):
         return PageSection("predictions", title, ("The split has no test records.",))
-    warnings: tuple[str, ...] = ()
-    figures: list[Figure | None]
+    classes: PageTable | None = None
     if run.record.classes:
-        warnings = tuple(probability_warnings(run))
-        figures = [
-            model_charts.confusion_figure(test),
-            model_charts.calibration_figure(test),
-            model_charts.threshold_figure(test),
-        ]
+        notes, classes = tuple(probability_warnings(run)), model_charts.confusion_table(test)
+        figures = [model_charts.calibration_figure(test)]
     else:
         truth, predicted = test[TRUTH_COLUMN].to_numpy(), test[PREDICTED_COLUMN].to_numpy()
         label, caption = run.record.table.label, "Predicted minus actual; the median should be near zero."
-        warnings = tuple(interval_notes(run))
+        notes = tuple(interval_notes(run))
         errors = charts.histogram_figure(predicted - truth, title="Errors", caption=caption, axis=f"error in {label}")
         figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
     groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
-    tables = (*calibration_tables(run.record), *absence_tables(run))
-    return PageSection("predictions", title, warnings, (*drawn, *groups), tables)
+    tables = (classes, *calibration_tables(run.record), *absence_tables(run))
+    return PageSection("predictions", title, notes, (*drawn, *groups), tuple(table for table in tables if table))
 
 
 def calibration_tables(record: RunRecord) -> Iterator[PageTable]:
@@ -446,7 +389,7 @@ def probability_warnings(run: FinishedRun) -> Iterator[str]:
 
 def _privacy(run: FinishedRun) -> PageSection:
     agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(disclosure.summarise_settings(run.job)))
-    tables = (visibility_table(run.job, run.audit), agreed)
+    tables = (visibility_table(run.job), agreed)
     if run.audit is None:
         note = f"{run.audit_note or 'This job has not been audited.'} To audit it: `{cli_command(run, 'audit')}`"
         return PageSection("privacy", "Privacy", (note,), (), tables)
@@ -459,30 +402,11 @@ def _privacy(run: FinishedRun) -> PageSection:
 
 ACTIVATIONS, EMBEDDED_ROWS = "activations at the cut layer", "embedding of the linked rows"
 # What an adversary infers from which row of the table; of filters, from the identifiers of the victim.
-INFERRED_FROM = {
-    AttackKind.GREEDY: "similarities",
-    AttackKind.DISTANCES: "similarities",
-    AttackKind.LIKELIHOOD: "similarities",
-    AttackKind.LOCATION: "similarities",
-    AttackKind.INVERSION: ACTIVATIONS,
-    AttackKind.GRADIENTS: "gradients at the cut layer",
-    AttackKind.COMPLETION: "gradients at the cut layer",
-    AttackKind.ROW_COUNTS: "partner records of a record",
-}
 # What this job does not reveal by itself, but other jobs or requests would add.
-NOT_OF_THIS_JOB = (
-    AttackKind.REPEATED_LINKS,
-    AttackKind.REPEATED_FEATURES,
-    AttackKind.PROBING,
-)
-IDENTIFIERS_OF = {Victim.PRIMARY: "identifiers of the primary", Victim.SECONDARY: "identifiers of a secondary"}
 
 
-def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTable:
-    """Return who received what in a job: one row per kind of information, one column per role.
-
-    Where an audit shows that something can be inferred from it, the same cell says so.
-    """
+def visibility_table(job: Job) -> PageTable:
+    """Return who received what in a job: one row per kind of information, one column per role."""
     noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
@@ -495,8 +419,8 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
         kind = f"every row once, as {job.protection.embedding_name} embedding, unprotected"
         embedding = ((EMBEDDED_ROWS, kind, "its own", NOT_SEEN),)
     rows = (
-        (IDENTIFIERS_OF[Victim.PRIMARY], "its own", NOT_SEEN, encoded),
-        (IDENTIFIERS_OF[Victim.SECONDARY], NOT_SEEN, "its own", encoded),
+        ("identifiers of the primary", "its own", NOT_SEEN, encoded),
+        ("identifiers of a secondary", NOT_SEEN, "its own", encoded),
         ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
         ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
         ("labels", "its own", NOT_SEEN, NOT_SEEN),
@@ -507,26 +431,7 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
         (ACTIVATIONS, activations, "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
-    inferred = _inferred(audit)
-    if sealed:  # the same attack, on all that crosses the cut layer
-        inferred = {(EMBEDDED_ROWS if row == ACTIVATIONS else row, who): text for (row, who), text in inferred.items()}
-    cells = tuple(
-        (name, *(f"{cell}{inferred.get((name, role), '')}" for cell, role in zip(parts, Adversary, strict=True)))
-        for name, *parts in rows
-    )
-    return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), cells)
-
-
-def _inferred(audit: Mapping[str, Any] | None) -> dict[tuple[str, Adversary], str]:
-    """Return what the best attack above the limit infers, for each cell of the table."""
-    found: dict[tuple[str, Adversary], str] = {}
-    for attack in sorted(audit["findings"] if audit else (), key=lambda attack: attack["leak"]):
-        kind = AttackKind(attack["kind"])
-        row = INFERRED_FROM.get(kind, IDENTIFIERS_OF[Victim(attack["victim"])])
-        if kind not in NOT_OF_THIS_JOB and audit and attack["leak"] > audit["limit"]:
-            score = f"{attack['measure']} {format_number(attack['score']['value'])}"
-            found[row, Adversary(attack["adversary"])] = f"; reveals {attack['learns']} ({attack['attack']}: {score})"
-    return found
+    return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), rows)
 
 
 def _cost(run: FinishedRun) -> PageSection:
@@ -539,18 +444,10 @@ def _cost(run: FinishedRun) -> PageSection:
     tables = (PageTable("Cost by phase, at the primary", head, tuple(phases)),)
     total, seconds = format_bytes(run.total_bytes), format_duration(run.record.seconds)
     note = f"The primary sent and received {total} in {seconds}."
-    entries, rows = sorted(run.ledger, key=lambda entry: -entry.bytes), []
-    for entry in entries[:MAX_MESSAGE_KINDS]:
-        way = " → ".join(party.partition("'")[2].rstrip("'") for party in (entry.sender, entry.receiver))
-        text = f"{format_bytes(entry.bytes)} in {entry.messages:,}"
-        rows.append(charts.ChartRow(f"{entry.kind}, {way}", entry.bytes / 1e6, text))
-    caption, rest = "Bytes and number of messages by kind, counted at the primary.", entries[MAX_MESSAGE_KINDS:]
-    if rest:
-        left = format_bytes(sum(entry.bytes for entry in rest))
-        caption += f" Not drawn: {pluralise(len(rest), 'smaller kind')}, {left}."
-    labels = charts.ChartLabels("Messages", caption, "MB", ("message", "bytes"))
-    figures = (charts.rows_figure(rows, labels, bars=True),) if rows else ()
-    return PageSection("cost", "Cost", (note,), figures, tables)
+    entries = sorted(run.ledger, key=lambda entry: -entry.bytes)
+    kinds = tuple((one.kind, one.sender, one.receiver, f"{one.messages:,}", format_bytes(one.bytes)) for one in entries)
+    messages = PageTable("Messages", ("message", "from", "to", "number", "bytes"), kinds, "Counted at the primary.")
+    return PageSection("cost", "Cost", (note,), tables=(*tables, messages) if kinds else tables)
 
 
 def _settings(run: FinishedRun) -> PageSection:
@@ -573,40 +470,7 @@ def _settings(run: FinishedRun) -> PageSection:
 # The model card.
 
 
-def model_card(run: FinishedRun) -> dict[str, Any]:
-    """Return the facts of the model card in JSON types."""
-    record = run.record
-    return {
-        "format": CARD_FORMAT,
-        "model": {
-            "job": run.job.name,
-            "hash": record.hash,
-            "method": record.method,
-            "members": record.config.get("members", 1),
-            "trees": None if record.trees is None else vars(record.trees),
-            "task": record.task,
-            "trained": record.started,
-            "software": record.versions,
-        },
-        "parties": {
-            str(party.role): [p.name for p in run.job.parties if p.role is party.role] for party in run.job.parties
-        },
-        "data": {
-            "label": record.table.label,
-            "features": record.table.features,
-            "records": {part: getattr(record.table, part) for part in ("train", "validation", "test")},
-            "digest": record.table.digest,
-        },
-        "metrics": record.metrics,
-        "calibration": [vars(one) for one in record.calibration],
-        "worst_groups": [vars(group) for group in _worst_groups(run)],
-        "worth": None if run.ladder is None else run.ladder.worth,
-        "privacy": dict(disclosure.summarise_settings(run.job)),
-        "audit": None if run.audit is None else run.audit["headline"],
-    }
-
-
-def _card_text(run: FinishedRun) -> str:
+def model_card(run: FinishedRun) -> str:
     """Return the model card in Markdown."""
     record = run.record
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
@@ -624,7 +488,7 @@ def _card_text(run: FinishedRun) -> str:
         metrics=PageTable("", ("part", "metric", "value"), tuple(metrics)),
         notes=probability_warnings(run) if record.classes else interval_notes(run),
         groups=PageTable("", ("column", "group", "test records", "error"), tuple(groups)),
-        seen=visibility_table(run.job, run.audit),
+        seen=visibility_table(run.job),
         settings=PageTable("", ("setting", "value"), settings),
         audit=f"Audit: {run.audit['headline']}." if run.audit else missing,
     )

@@ -197,11 +197,10 @@ def shade_classes(values: Floats | Integers) -> tuple[Integers, Floats]:
     return np.searchsorted(bounds, values, side="right"), bounds
 
 
-def heat_cell(corner: XY, width: float, height: float, shade: int, words: str, lines: str = "") -> Markup:
-    """Return one cell of a heat map, its upper left corner at ``corner``; ``lines`` is a path shown on hover."""
+def heat_cell(corner: XY, width: float, height: float, shade: int, words: str) -> Markup:
+    """Return one cell of a heat map, its upper left corner at ``corner``."""
     size = {"x": round(corner[0], 2), "y": round(corner[1], 2), "width": round(width, 2), "height": round(height, 2)}
-    more = {"data_lines": lines} if lines else {}
-    return element("rect", tooltip(words), class_=f"cell shade{shade}", **size, **more)
+    return element("rect", tooltip(words), class_=f"cell shade{shade}", **size)
 
 
 def shade_legend(starts: Sequence[str], top: float) -> Markup:
@@ -216,7 +215,7 @@ def shade_legend(starts: Sequence[str], top: float) -> Markup:
     return join(parts)
 
 
-def image(title: str, description: str, parts: Iterable[Markup], height: float = HEIGHT, **attributes: str) -> Markup:
+def image(title: str, description: str, parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
     """Return the picture with its text alternative."""
     content = join([element("title", title), element("desc", description), *parts])
-    return element("svg", content, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title, **attributes)
+    return element("svg", content, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title)

@@ -112,7 +112,7 @@ def test_every_later_command_reads_the_same_table():
         fedsim("approve", "job.toml", file, "--yes")
     trained = json.loads(fedsim("train", "job.toml", *files, "--quiet", "--json"))
     assert trained["metrics"]["test"]["rmse"] < 1e6
-    fedsim("report", "flats-run", "--map", "flats.toml")
+    fedsim("report", "flats-run", "--show-identifiers", "flats.toml")
     new = TOWN.flats.drop("price").head(5)
     new.write_csv("plain.csv")
     new.with_columns(area=german(new["area"])).write_csv("german.csv")

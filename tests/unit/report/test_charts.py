@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from fedsim.report.charts import (
     ChartLabels,
     ChartRow,
     LineSeries,
-    MapLinks,
     bin_edges,
     grid_map_figure,
     grid_positions,
@@ -127,23 +125,3 @@ def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
     assert "10 km" in text
     metres = float(great_circle_metres(np.array([[52.25, 13.2]]), np.array([[52.25, 13.6]]))[0])
     assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["partner places", "own places only"])
-def test_lines_lead_where_most_links_of_a_cell_lead(known: bool) -> None:
-    rng = np.random.default_rng(3)
-    ours, theirs, partner = rng.random((60, 2)), 0.2 + 0.6 * rng.random((40, 2)), rng.integers(0, 40, (60, 4))
-    grid = grid_positions(ours, np.ones(60))
-    found = MapLinks(partner, theirs if known else None).lines(grid)
-    of_partner = [tuple(map(int, place)) for place in grid.locate(theirs)]
-    for cell, ends in enumerate(found):
-        links = partner[grid.member == cell].ravel().tolist()
-        wanted: Counter[tuple[int, int]] = Counter()
-        for link_ in links:
-            if known and of_partner.count(of_partner[link_]) >= 3:
-                wanted[of_partner[link_]] += 1
-            for other in set(grid.member[(partner == link_).any(axis=1)].tolist()) - {cell, -1} if not known else ():
-                wanted[int(grid.column[other]), int(grid.row[other])] += 1
-        most = sorted((n for n in wanted.values() if n >= 3), reverse=True)
-        assert [wanted[int(x), int(y)] for x, y in ends] == most[:6]
-    assert any(found)

@@ -25,7 +25,7 @@ def pictures(text: str) -> list[ElementTree.Element]:
 def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> None:
     charts = links_of().plot(positions=np.random.default_rng(0).random((80, 2)))
     shown = charts._repr_html_()
-    assert len(pictures(shown)) == len(charts.figures) == 6
+    assert len(pictures(shown)) == len(charts.figures) == 5
     (style,) = re.findall(r"<style>(.*?)</style>", shown, re.DOTALL)
     assert (style.strip().startswith(".fedsim-figures {"), style.count("{"), ":root" in style) == (
         True,
@@ -33,7 +33,7 @@ def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> No
         False,
     )
     charts.save(tmp_path / "charts.html")
-    assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 6
+    assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 5
 
 
 def test_what_is_between_backticks_is_code_and_stays_text() -> None:
