@@ -20,7 +20,7 @@ from rich.text import Text
 from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, two_column_grid, wrap_text
-from fedsim.config.party_file import columns_outside_policy, resolve_columns
+from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
 from fedsim.config.policy import PolicyViolation
 from fedsim.config.stored_audit import (
     attacks_on,
@@ -29,7 +29,7 @@ from fedsim.config.stored_audit import (
     read_stored_audit,
 )
 from fedsim.config.toml_file import require_filled_in, shorten
-from fedsim.errors import SettingError, replace_unprintable
+from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol.messages import Role
@@ -251,7 +251,10 @@ def approve_job(
     open_audit_log(party_file).append("job approved" if agreed else "approval declined", facts)
     if not agreed:
         return decision
-    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
+    credentials = None
+    with suppress(FileError):  # the certificates may come later; the approval is shown as unsigned
+        credentials = party_credentials(party_file)
+    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC), credentials=credentials)
     how = require_approval(job, party_file, header)
     say(wrap_text("", f"Approved {how}. Wrote {path}"))
     return replace(decision, approved=True, how=how)

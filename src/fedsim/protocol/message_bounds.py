@@ -30,6 +30,8 @@ GENERAL_LIMITS: Mapping[str, Range] = {
     **dict.fromkeys(("digest", "have", "fingerprint", "instance", "session", "resume"), _DIGEST),
     **dict.fromkeys(("origin", "reason", "text", "fault"), _TEXT),
     "job": (0, 1 << 20),
+    "statement": (0, 4096),
+    "certificate": (0, 1 << 14),
     "versions": (0, 2048),
     **dict.fromkeys(("received", "seed", "step", "total_steps", "n_bits", "width"), _ANY),
     **dict.fromkeys(("n_records", "n_candidates", "n_trained"), _ANY),

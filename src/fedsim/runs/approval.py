@@ -1,20 +1,26 @@
 """The owner's approval of exactly one job with exactly these columns, stored in the party's folder."""
 
+import hashlib
 import json
 import os
 import pwd
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, resolve_columns
+from fedsim.config.policy import hardening_steps
 from fedsim.config.removed import without_unused
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, FileError
+from fedsim.protocol.certificates import certificate_pem, read_certificates
+from fedsim.protocol.tls import Credentials
 from fedsim.runs.run_folder import make_private_folder
+from fedsim.runs.signature import read_statement, sign_statement
 from fedsim.storage.files import atomic_write
 from fedsim.validation import first_difference
 
@@ -27,20 +33,37 @@ class ApprovalError(FedSimError):
 
 @dataclass(frozen=True)
 class Approval:
-    """What was approved, when and by whom; ``settings`` is the complete job, to show later what changed."""
+    """What was approved, when and by whom; ``settings`` is the complete job, to show later what changed.
+
+    ``proof`` is the party's signature of the digest of all this; empty if it is not signed.
+    """
 
     job: str
     role: str
     name: str
     columns: Mapping[str, Any]
+    privacy: Mapping[str, Any]
     time: str
     by: str
     settings: Mapping[str, Any]
     format: str = APPROVAL_FORMAT
+    proof: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything but the signature."""
+        content = {name: value for name, value in asdict(self).items() if name != "proof"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def approve(
-    job: Job, party_file: PartyFile, header: Sequence[str] | None, *, by: str, time: datetime
+    job: Job,
+    party_file: PartyFile,
+    header: Sequence[str] | None,
+    *,
+    by: str,
+    time: datetime,
+    credentials: Credentials | None = None,
 ) -> tuple[Approval, Path]:
     """Store the owner's approval, replacing an earlier one of the same job.
 
@@ -56,6 +79,8 @@ def approve(
         Who approves.
     time
         When.
+    credentials
+        The certificate and key of the party, to sign the approval; None leaves it unsigned.
 
     Returns
     -------
@@ -67,10 +92,23 @@ def approve(
         role=str(party_file.role),
         name=party_file.name,
         columns=resolve_columns(job, party_file, header).to_dict(),
+        # The settings that determine how much each linkage discloses.
+        privacy={
+            name: {
+                **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
+                "identifiers": list(terms.encoding.columns),
+                "bits": terms.encoding.n_bits,
+                "hardening": hardening_steps(terms),
+                **terms.model_dump(include={"blur", "min_degree"}),
+            }
+            for name, terms in job.secondaries.items()
+        },
         time=time.isoformat(timespec="seconds"),
         by=by,
         settings=job.to_dict(),
     )
+    signed = sign_statement({"party": str(party_file.party), "approval": approval.digest}, credentials)
+    approval = replace(approval, proof=signed if signed["signature"] else {})
     path = approval_path(job, party_file)
     make_private_folder(path.parent)
     with atomic_write(path, mode=0o600) as part:
@@ -79,7 +117,7 @@ def approve(
 
 
 def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> str:
-    """Return who approved the job and when, or raise an ``ApprovalError`` with the way out.
+    """Return who approved the job, when, and whether it is signed, or raise an ``ApprovalError`` with the way out.
 
     Call it before any data is read, and again with the table's ``header``: if the party file does not list the
     features, a column that was added to the table requires a new approval.
@@ -113,11 +151,35 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
         # The order of the columns does not matter.
         same = features is None or (isinstance(approved, list) and set(features) == set(map(str, approved)))
         if same and now == then:
-            return f"by {approval.by} at {approval.time}"
-        code, reason = "columns-changed", "its columns have changed since the approval"
+            if signature := _describe_signature(approval, party_file):
+                return f"by {approval.by} at {approval.time}, {signature}"
+            code, reason = "approval-changed", "the stored approval was changed after it was signed"
+        else:
+            code, reason = "columns-changed", "its columns have changed since the approval"
     paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
     missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}"
     raise ApprovalError(f"{missing}; review and run: fedsim approve {shlex.join(map(str, paths))}", code=code)
+
+
+def _describe_signature(approval: Approval, party_file: PartyFile) -> str:
+    """Return whether an approval is signed, and under the party's authority; empty if it was changed since."""
+    if not approval.proof:
+        return "not signed"
+    authority = None
+    try:
+        facts = read_statement(approval.proof, None)
+    except FileError:
+        return ""
+    if facts != {"party": str(party_file.party), "approval": approval.digest}:
+        return ""
+    with suppress(FileError):  # without certificates the authority is unknown
+        if party_file.tls is not None:
+            authority = b"".join(map(certificate_pem, read_certificates(party_file.tls.authority)))
+    try:
+        read_statement(approval.proof, authority)
+    except FileError:
+        return "signed under another authority"
+    return "signed, authority not at hand" if authority is None else "signed"
 
 
 def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
@@ -154,12 +216,10 @@ def current_user() -> str:
 def _read_approval(path: Path) -> Approval | None:
     """Read an approval; an invalid file counts as missing, because the owner can approve again."""
     try:
-        stored = json.loads(path.read_bytes())
-        # Version 0.2 also stored a signature, and a summary of the settings.
-        approval = Approval(**{field.name: stored[field.name] for field in fields(Approval)})
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        approval = Approval(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     texts = (approval.job, approval.role, approval.name, approval.time, approval.by)
-    tables = (approval.columns, approval.settings)
+    tables = (approval.columns, approval.privacy, approval.settings, approval.proof)
     valid = all(isinstance(text, str) for text in texts) and all(isinstance(table, dict) for table in tables)
     return approval if valid and approval.format == APPROVAL_FORMAT else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path
 from fedsim.errors import FileError, SettingError
-from fedsim.runs.approval import current_user, find_approval, require_approval
+from fedsim.protocol.messages import Party, Role
+from fedsim.runs.approval import ApprovalError, current_user, find_approval, require_approval
 from fedsim.runs.run_folder import read_audit_log
+from fedsim_ops.authority import issue_certificates
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LOG = "rentals-run/audit.jsonl"
@@ -187,6 +191,40 @@ def test_an_approver_without_a_name_is_asked_for_it(monkeypatch):
 def test_a_name_that_cannot_be_shown_is_refused(name):
     refused = run_approve("--yes", "--by", name).exception
     assert (type(refused), refused.code) == (SettingError, "bad-approver")
+
+
+@pytest.fixture
+def _certificates() -> None:
+    """The certificate and the key that the party file names."""
+    issue_certificates(Path("certs"), [Party(Role.SECONDARY, "rentals")], datetime.now(UTC))
+
+
+def approval_text() -> str:
+    return require_approval(read_job(Path("job.toml")), read_party_file(Path("party.toml")))
+
+
+def test_an_approval_without_certificates_is_not_signed():
+    assert run_approve("--yes").exit_code == 0
+    assert approval_text().endswith(", not signed")
+
+
+@pytest.mark.usefixtures("_certificates")
+def test_an_approval_is_signed_with_the_key_of_the_party():
+    assert run_approve("--yes", "--by", "Ada").exit_code == 0
+    assert approval_text().endswith(", signed")
+    (path,) = Path("rentals-run/approvals").iterdir()
+    path.write_text(path.read_text().replace('"Ada"', '"Eve"'))
+    with pytest.raises(ApprovalError) as caught:
+        approval_text()
+    assert caught.value.code == "approval-changed"
+
+
+@pytest.mark.usefixtures("_certificates")
+def test_a_signature_under_another_authority_is_shown_as_such():
+    assert run_approve("--yes").exit_code == 0
+    shutil.rmtree("certs")
+    issue_certificates(Path("certs"), [Party(Role.SECONDARY, "rentals")], datetime.now(UTC))
+    assert approval_text().endswith(", signed under another authority")
 
 
 def test_no_record_is_shown_or_kept():
