@@ -47,7 +47,7 @@ RAPIDFUZZ_QUERIES = 300  # per draw; it compares pair by pair
 PLACE_QUERIES, PLACE_K = 2_000, 20
 KEY = Key(bytes(range(32)))
 DEFAULT, SCIKIT_LEARN = "words, Dice (default)", "scikit-learn TF-IDF, 3-grams of words"
-DRAWN = (DEFAULT, "text, Dice", "tfidf-cosine", "levenshtein-normalised", SCIKIT_LEARN, "clkhash, Dice (anonlink)")
+DRAWN = (DEFAULT, "text, Dice", "qgram-dice", "levenshtein-normalised", SCIKIT_LEARN, "clkhash, Dice (anonlink)")
 
 Ranks = tuple[Integers, Integers | None]  # without noise, and with noise where a coordinator would add it
 
@@ -65,9 +65,7 @@ def methods() -> list[Method]:
     """Return every text metric and encoding, and the peers that are installed."""
     found = [
         Method("plain", "levenshtein-normalised", lambda pair: _plain(_fold(pair), "levenshtein-normalised")),
-        Method("plain", "jaro-winkler", lambda pair: _plain(_fold(pair), "jaro-winkler")),
         Method("plain", "qgram-dice", lambda pair: _plain(pair, "qgram-dice")),
-        Method("plain", "tfidf-cosine", lambda pair: _plain(pair, "tfidf-cosine")),
     ]
     forms = WordFilter(legal_forms=tuple(LEGAL_FORMS))
     for name, encoding, metric in (

@@ -39,29 +39,6 @@ def normalised_levenshtein(left: str, right: str) -> float:
     return levenshtein(left, right) / longer if longer else 0.0
 
 
-def jaro_winkler(left: str, right: str) -> float:
-    """Winkler's distance; the characters of ``right`` are matched in turn."""
-    if not left or not right:
-        return 0.0 if left == right else 1.0
-    reach = max(0, max(len(left), len(right)) // 2 - 1)
-    free, ours, theirs = set(range(len(left))), [], []
-    for place, char in enumerate(right):
-        equal = [other for other in sorted(free) if abs(other - place) <= reach and left[other] == char]
-        if equal:
-            free.remove(equal[0])
-            ours.append(equal[0])
-            theirs.append(char)
-    if not ours:
-        return 1.0
-    swapped = sum(left[place] != char for place, char in zip(sorted(ours), theirs, strict=True))
-    matches = len(ours)
-    jaro = (matches / len(left) + matches / len(right) + (matches - swapped // 2) / matches) / 3
-    prefix = 0
-    while prefix < min(4, len(left), len(right)) and left[prefix] == right[prefix]:
-        prefix += 1
-    return max(0.0, 1 - (jaro + prefix * 0.1 * (1 - jaro) if jaro > 0.7 else jaro))
-
-
 def _grams(word: str, q: int) -> list[str]:
     marked = f"\t{word}\t"
     return [marked[start : start + q] for start in range(len(marked) - q + 1)]
@@ -83,29 +60,6 @@ def qgram_dice(candidates: list[str], q: int = 2) -> Callable[[str, str], float]
         ours, theirs = vector(left), vector(right)
         total = sum(ours.values()) + sum(theirs.values())
         return (total - 2 * sum((ours & theirs).values())) / total if total else 0.0
-
-    return distance
-
-
-def tfidf_cosine(candidates: list[str], q: int = 3) -> Callable[[str, str], float]:
-    """TF-IDF cosine distance with the frequencies of these candidates."""
-
-    def count(text: str) -> Counter[str]:
-        return Counter(gram for word in WordRules().split(text) for gram in _grams(word, q))
-
-    texts_with = Counter(gram for text in candidates for gram in count(text))
-
-    def vector(text: str) -> dict[str, int]:
-        inverse = {gram: math.log((1 + len(candidates)) / (1 + texts_with[gram])) + 1 for gram in count(text)}
-        return {gram: times * round(100 * inverse[gram]) for gram, times in count(text).items()}
-
-    def distance(left: str, right: str) -> float:
-        ours, theirs = vector(left), vector(right)
-        sizes = [float(sum(weight**2 for weight in side.values())) for side in (ours, theirs)]
-        if 0 in sizes:
-            return float(sizes[0] != sizes[1])
-        common = sum(weight * theirs.get(gram, 0) for gram, weight in ours.items())
-        return max(0.0, 1.0 - common / math.sqrt(sizes[0] * sizes[1]))
 
     return distance
 

@@ -26,7 +26,7 @@ class Part:
 
 PARTS = {
     "fedsim": Part("Main functions and estimators", ("fedsim",)),
-    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics", "fedsim.linkage.name_metrics")),
+    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics")),
     "encoding": Part(
         "Encodings", ("fedsim.linkage.encoding", "fedsim.linkage.encoding.quality", "fedsim.linkage.words")
     ),

@@ -261,6 +261,12 @@ for _name, _in_jobs, _details, _summary in (
     ("levenshtein", False, {"unit": "edits"}, "Number of edits between two texts."),
     ("levenshtein-normalised", False, {}, "Number of edits divided by the length of the longer text."),
     (
+        "qgram-dice",
+        False,
+        {},
+        "Share of q-grams that two names do not have in common, weighted by the rarity of their words.",
+    ),
+    (
         "hamming",
         True,
         {"unit": "bits", "counts_bits": True, "tau": True},
@@ -271,14 +277,6 @@ for _name, _in_jobs, _details, _summary in (
 ):
     _constant = _name.upper().replace("-", "_")
     METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs, **_details)
-
-for _name, _summary in (
-    ("qgram-dice", "Share of q-grams that two names do not have in common, weighted by the rarity of their words."),
-    ("tfidf-cosine", "One minus the cosine of the TF-IDF vectors of the q-grams of words."),
-    ("jaro-winkler", "One minus the Jaro-Winkler similarity of two texts; for short names."),
-):
-    _constant = _name.upper().replace("-", "_")
-    METRICS.register(_name, f"fedsim.linkage.name_metrics:{_constant}", summary=_summary, in_jobs=False)
 
 ENCODINGS = Registry("encoding")
 for _name, _summary in (

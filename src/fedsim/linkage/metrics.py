@@ -8,25 +8,27 @@ works for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
+from fedsim.linkage.words import WordRules
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS, LazyModule
 from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
-from fedsim.validation import validate_number
+from fedsim.validation import validate_integer, validate_number
 
 if TYPE_CHECKING:
-    from fedsim.linkage.search import bit_filters, points, runner, simd, text
+    from fedsim.linkage.search import bit_filters, grams, points, runner, simd, text
+    from fedsim.linkage.search.grams import GramSearch, GramTexts
     from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 else:  # numba takes a second to import, and parties that do not link need none of its searches
     bit_filters, points = LazyModule("fedsim.linkage.search.bit_filters"), LazyModule("fedsim.linkage.search.points")
     runner, text = LazyModule("fedsim.linkage.search.runner"), LazyModule("fedsim.linkage.search.text")
-    simd = LazyModule("fedsim.linkage.search.simd")
+    grams, simd = LazyModule("fedsim.linkage.search.grams"), LazyModule("fedsim.linkage.search.simd")
 
 MAX_TREE_DIMENSIONS = 16
 
@@ -363,9 +365,56 @@ class Levenshtein:
         return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]
 
 
+@dataclass(frozen=True)
+class QGramDice:
+    """One minus the weighted Dice coefficient of the q-grams of all words, for names and titles.
+
+    Every word is marked at both ends and cut into q-grams. The weight of a q-gram reflects how rare its word is (see
+    :class:`fedsim.linkage.words.WordWeights`): from 100 for a word in one record down to 1 for a word in all records.
+    The distance is ``1 - 2 * common / (ours + theirs)``, where ``common`` sums the lower of the two weights of each
+    q-gram. Words are counted only in the secondary table (the candidates), so a query finds the same partners whatever
+    other queries there are. Two texts without any word are equal.
+
+    Parameters
+    ----------
+    q
+        Characters per q-gram, 2 or 3.
+    rules
+        How a text is split into words.
+
+    Examples
+    --------
+    >>> from fedsim.linkage import topk
+    >>> register = ["North Foods Ltd", "Belgor Marine Ltd", "Belgor Foods Ltd"]
+    >>> topk(["foods belgr ltd."], register, metric=QGramDice(), k=1)[0].tolist()
+    [[2]]
+    """
+
+    CELLS: ClassVar[str] = "text"
+    weighs_by_table: ClassVar[bool] = True  # so the candidates cannot be searched in independent parts
+
+    q: int = 2
+    rules: WordRules = field(default_factory=WordRules)
+    name: str = "qgram-dice"
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        validate_integer(self.q, "q", least=2, most=3)
+
+    def prepare(self, records: Any, table: str) -> GramTexts:
+        return grams.GramTexts(identifiers.strings(records, table), self.rules)
+
+    def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
+        return grams.GramSearch(left, right, self.q)
+
+    def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
+        index = Backend("index", "inverted index of q-grams", lambda: self.blocks(queries, candidates))
+        return [index, blocks_backend(self, queries, candidates)]
+
+
 # The instances that fedsim.registry refers to.
 EUCLIDEAN, GREAT_CIRCLE, DAYS = Euclidean(), GreatCircle(), Days()
-LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True)
+LEVENSHTEIN, LEVENSHTEIN_NORMALISED, QGRAM_DICE = Levenshtein(), Levenshtein(normalised=True), QGramDice()
 HAMMING, DICE, POSITION = Hamming(), Dice(), Position()
 
 
@@ -460,11 +509,11 @@ class WeightedSum:
 
     def prepare(self, records: Any, table: str) -> tuple[Records, ...]:
         columns = identifiers.identifier_columns(records, table)
-        for name in (name for field in self.fields for name in field.columns):
+        for name in (name for part in self.fields for name in part.columns):
             if name not in columns:
                 raise InputError(f"the {table} table lacks column '{name}' of the weighted sum", code="missing-column")
-        parts = [(field.measure, {name: columns[name] for name in field.columns}) for field in self.fields]
-        return tuple(measure.prepare(part, table) for measure, part in parts)
+        parts = [(part.measure, {name: columns[name] for name in part.columns}) for part in self.fields]
+        return tuple(measure.prepare(named, table) for measure, named in parts)
 
     def blocks(self, left: Records, right: Records) -> DistanceBlocks:
         parts = zip(self.fields, left, right, strict=True)

@@ -178,7 +178,7 @@ def test_an_unknown_metric_backend_or_device_is_answered_with_the_known_ones() -
         topk(np.eye(2), np.eye(2), metric="euclidean", k=1, device="tpu")
     assert caught.value.code == "unknown-device"
     with pytest.raises(FedSimError) as caught:
-        topk(NAMES, NAMES, metric="jaro-winkler", k=1, device="cuda")
+        topk(NAMES, NAMES, metric="qgram-dice", k=1, device="cuda")
     assert caught.value.code == "no-gpu-search"
 
 

@@ -11,8 +11,6 @@ Letters: n candidates, G grams, b blocks of B candidates, D dense grams.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -60,23 +58,20 @@ class GramTexts:
     def word_weights(self) -> WordWeights:
         return WordWeights.fit(self.table)
 
-    @cached_property
-    def gram_counts(self) -> dict[int, tuple[NDArray[np.uint64], Integers]]:
-        """The grams and the number of texts that contain each, by q; filled by :func:`_document_frequencies`."""
-        return {}
-
 
 class GramVectors(NamedTuple):
     """The weighted grams of many texts."""
 
     keys: NDArray[np.uint64]  # (G,): the characters of each gram, ascending
-    factors: Integers  # (G,): by which the weights of each gram are multiplied
     starts: Integers  # text i has the entries from starts[i] to starts[i + 1]
     grams: Integers  # positions in keys
     weights: Integers
 
 
-Vectorise = Callable[[GramTexts, GramTexts], GramVectors]  # of texts, with the weights of a column
+def weigh_grams(texts: GramTexts, column: GramTexts, q: int) -> GramVectors:
+    """Return vectors that weight grams by the rarity of their words in the column, in hundredths, at least one."""
+    share = column.word_weights.of(texts.table.vocabulary)
+    return count_grams(texts.table, q, np.maximum(np.rint(WEIGHT_LEVELS * share), 1))
 
 
 def count_grams(table: WordTable, q: int, word_weight: Integers) -> GramVectors:
@@ -92,44 +87,7 @@ def count_grams(table: WordTable, q: int, word_weight: Integers) -> GramVectors:
     starts, grams, weights = _text_grams(
         table.words, table.starts, key_starts, gram_of.astype(np.int64), word_weight.astype(np.int64), len(distinct)
     )
-    return GramVectors(distinct, np.ones(len(distinct), np.int64), starts, grams, weights)
-
-
-def word_weighted_grams(q: int) -> Vectorise:
-    """Return vectors that weight grams by the rarity of their words in the column, in hundredths, at least one."""
-
-    def vectorise(texts: GramTexts, column: GramTexts) -> GramVectors:
-        share = column.word_weights.of(texts.table.vocabulary)
-        return count_grams(texts.table, q, np.maximum(np.rint(WEIGHT_LEVELS * share), 1))
-
-    return vectorise
-
-
-def tfidf_grams(q: int) -> Vectorise:
-    """Return vectors of term counts times the smoothed inverse document frequency, in hundredths."""
-
-    def vectorise(texts: GramTexts, column: GramTexts) -> GramVectors:
-        plain = _plain_grams(texts, q)
-        known, frequency = _document_frequencies(column, q)
-        place = np.minimum(np.searchsorted(known, plain.keys), max(0, len(known) - 1))
-        found = known[place] == plain.keys if len(known) else np.zeros(len(plain.keys), bool)
-        counts = np.where(found, frequency[place] if len(known) else 0, 0)
-        inverse = np.log((1 + len(column)) / (1 + counts)) + 1  # scikit-learn's smooth_idf
-        return plain._replace(factors=np.rint(WEIGHT_LEVELS * inverse).astype(np.int64))
-
-    return vectorise
-
-
-def _plain_grams(texts: GramTexts, q: int) -> GramVectors:
-    return count_grams(texts.table, q, np.ones(len(texts.table.vocabulary), np.int64))
-
-
-def _document_frequencies(column: GramTexts, q: int) -> tuple[NDArray[np.uint64], Integers]:
-    """Return the grams of a column and the number of texts in which each occurs; counted once per column."""
-    if q not in column.gram_counts:
-        vectors = _plain_grams(column, q)
-        column.gram_counts[q] = vectors.keys, np.bincount(vectors.grams, minlength=len(vectors.keys))
-    return column.gram_counts[q]
+    return GramVectors(distinct, starts, grams, weights)
 
 
 @njit(nogil=True, cache=True)
@@ -246,26 +204,23 @@ def _fill_index(text_starts: Integers, grams: Integers, weights: Integers, index
                     free[gram] += 1
 
 
-# Two ways to compare vectors. Sizes and common weights are integers, so every operation below rounds at most once.
+# Sizes and common weights are integers, so every operation below rounds at most once.
 
 
 @njit(nogil=True, cache=True, inline="always")
-def gram_distance(common: int, here: int, there: int, product: bool) -> float:
-    """Return the distance between vectors from their sizes and common weight: one minus Dice, or one minus cosine."""
+def gram_distance(common: int, here: int, there: int) -> float:
+    """Return one minus the Dice coefficient of two vectors, from their sizes and common weight."""
     if here == 0 or there == 0:
         return 0.0 if here == there else 1.0
-    if product:
-        return max(0.0, 1.0 - common / math.sqrt(float(here) * float(there)))
     return float((here + there - 2 * common) / (here + there))
 
 
 @njit(nogil=True, cache=True)
-def _least_common(distance: float, here: int, there: int, product: bool) -> int:
+def _least_common(distance: float, here: int, there: int) -> int:
     """Return a common weight below which no vector of at least size ``there`` is within the distance."""
     if distance >= 1.0:
         return 0
-    reach = 1.0 - distance
-    exact = reach * math.sqrt(float(here) * float(there)) if product else reach * (here + there) / 2
+    exact = (1.0 - distance) * (here + there) / 2
     return max(0, int(exact * (1 - 1e-9)) - 1)
 
 
@@ -274,7 +229,7 @@ class GramQueries(NamedTuple):
 
     starts: Integers
     grams: Integers  # positions in the candidates' grams
-    weights: Integers  # times the squared factor, so that the index needs no factors
+    weights: Integers
     sizes: Integers  # with all grams
 
 
@@ -285,25 +240,20 @@ class GramSearch:
     ----------
     queries, candidates
         The texts of both sides. All weights come from the complete column of the candidates.
-    vectorise
-        How texts are converted to vectors.
-    product
-        Whether the common weight of two vectors is their inner product (cosine), or the sum of the lower weights of
-        each gram (Dice).
+    q
+        Characters per gram. The common weight of two vectors is the sum of the lower weights of each gram (Dice).
     """
 
-    def __init__(self, queries: GramTexts, candidates: GramTexts, vectorise: Vectorise, *, product: bool) -> None:
-        theirs, ours = (vectorise(texts, candidates.column) for texts in (candidates, queries))
-        self.product, self.n_candidates = product, len(candidates)
-        self.vectors, self.sizes = theirs, _vector_sizes(theirs, product)
+    def __init__(self, queries: GramTexts, candidates: GramTexts, q: int) -> None:
+        theirs, ours = (weigh_grams(texts, candidates.column, q) for texts in (candidates, queries))
+        self.n_candidates, self.vectors, self.sizes = len(candidates), theirs, _vector_sizes(theirs)
         place = np.searchsorted(theirs.keys, ours.keys)
         known = np.zeros(len(ours.keys), bool)
         inside = place < len(theirs.keys)
         known[inside] = theirs.keys[place[inside]] == ours.keys[inside]
         kept = known[ours.grams]
-        weights = ours.weights[kept] * np.square(ours.factors[ours.grams[kept]])
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[ours.starts]
-        self.queries = GramQueries(starts, place[ours.grams[kept]], weights, _vector_sizes(ours, product))
+        self.queries = GramQueries(starts, place[ours.grams[kept]], ours.weights[kept], _vector_sizes(ours))
 
     @cached_property
     def index(self) -> GramIndex:
@@ -326,17 +276,12 @@ class GramSearch:
         index, width = self.index, self.index.dense.shape[2]
         middle = self.queries.sizes[tile[len(tile) // 2]]
         order = np.argsort(np.abs(index.sizes[::width] - middle), kind="stable")
-        largest = self._largest_score(tile)
+        largest = int(self.queries.sizes[tile].max())
         scores = np.zeros(width, np.uint16 if largest < 2**16 else np.uint32 if largest < 2**32 else np.int64)
         partner, distance = np.full((len(tile), k), self.n_candidates), np.full((len(tile), k), np.inf)
-        _search_tile(index, self.queries, tile, order, self.product, scores, partner, distance)
+        _search_tile(index, self.queries, tile, order, scores, partner, distance)
         ranks = np.lexsort((partner, distance), axis=1)
         return np.take_along_axis(partner, ranks, axis=1), np.take_along_axis(distance, ranks, axis=1)
-
-    def _largest_score(self, tile: Integers) -> int:
-        largest = int(self.queries.sizes[tile].max())
-        # The inner product is at most the product of the norms (Cauchy-Schwarz); one more for rounding.
-        return int(np.sqrt(float(largest)) * np.sqrt(float(self.sizes.max())) * 1.001) + 1 if self.product else largest
 
     def block(self, tile: Integers) -> Floats:
         """Return the distances from a tile to every candidate, in the order of the candidates."""
@@ -347,24 +292,21 @@ class GramSearch:
             for entry in range(self.queries.starts[query], self.queries.starts[query + 1]):
                 gram, ours = self.queries.grams[entry], self.queries.weights[entry]
                 listed = slice(starts[gram], starts[gram + 1])
-                theirs = weights[listed]
-                common[text_of[listed]] += ours * theirs if self.product else np.minimum(ours, theirs)
-            distance[place] = _distances(common, self.queries.sizes[query], self.sizes, self.product)
+                common[text_of[listed]] += np.minimum(ours, weights[listed])
+            distance[place] = _distances(common, self.queries.sizes[query], self.sizes)
         return distance
 
 
-def _vector_sizes(vectors: GramVectors, product: bool) -> Integers:
-    """Return the sum of the weights of every vector, or of their squares for inner products."""
-    weights = vectors.weights * vectors.factors[vectors.grams]
-    part = np.square(weights) if product else weights
-    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(part)])[vectors.starts])
+def _vector_sizes(vectors: GramVectors) -> Integers:
+    """Return the sum of the weights of every vector."""
+    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(vectors.weights)])[vectors.starts])
 
 
 @njit(nogil=True, cache=True)
-def _distances(common: Integers, here: int, sizes: Integers, product: bool) -> Floats:
+def _distances(common: Integers, here: int, sizes: Integers) -> Floats:
     distance = np.empty(len(common))
     for row in range(len(common)):
-        distance[row] = gram_distance(common[row], here, sizes[row], product)
+        distance[row] = gram_distance(common[row], here, sizes[row])
     return distance
 
 
@@ -374,7 +316,6 @@ def _search_tile(  # noqa: PLR0913, PLR0917
     queries: GramQueries,
     tile: Integers,
     order: Integers,
-    product: bool,
     scores: NDArray[Any],
     partner: Integers,
     distance: Floats,
@@ -388,47 +329,40 @@ def _search_tile(  # noqa: PLR0913, PLR0917
         for place in range(len(tile)):
             query = tile[place]
             here, nearest, found = size_of[query], distance[place], partner[place]
-            least = _least_common(nearest[0], here, sizes[first], product)
-            if not product and least > min(here, sizes[last - 1]):
+            least = _least_common(nearest[0], here, sizes[first])
+            if least > min(here, sizes[last - 1]):
                 continue
             scores[:] = 0
             for entry in range(first_gram[query], first_gram[query + 1]):
                 gram, ours = gram_of[entry], weight_of[entry]
                 if dense_of[gram] >= 0:
-                    _add_row(scores, dense[block, dense_of[gram]], ours, product)
-                    ours = ours if product else ours - DENSE_WEIGHT
+                    _add_row(scores, dense[block, dense_of[gram]], ours)
+                    ours -= DENSE_WEIGHT
                 for item in range(starts[block, gram], starts[block, gram + 1]):
-                    theirs = np.int64(weights[item])
-                    scores[places[item]] += ours * theirs if product else max(0, min(ours, theirs))
+                    scores[places[item]] += max(0, min(ours, np.int64(weights[item])))
             if _largest(scores, 0, width) >= least:
-                _offer_scores(scores, here, sizes[first:last], rows[first:last], product, nearest, found)
+                _offer_scores(scores, here, sizes[first:last], rows[first:last], nearest, found)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _add_row(scores: NDArray[Any], row: NDArray[np.uint8], ours: int, product: bool) -> None:
+def _add_row(scores: NDArray[Any], row: NDArray[np.uint8], ours: int) -> None:
     """Add the common weights of one dense gram."""
-    if product:
-        weight = scores.dtype.type(ours)
-        for place in range(len(scores)):
-            scores[place] += weight * scores.dtype.type(row[place])
-    else:
-        most = np.uint8(min(ours, DENSE_WEIGHT))
-        for place in range(len(scores)):
-            scores[place] += scores.dtype.type(min(most, row[place]))
+    most = np.uint8(min(ours, DENSE_WEIGHT))
+    for place in range(len(scores)):
+        scores[place] += scores.dtype.type(min(most, row[place]))
 
 
 @njit(nogil=True, cache=True)
-def _offer_scores(  # noqa: PLR0913, PLR0917
+def _offer_scores(
     scores: NDArray[Any],
     here: int,
     sizes: Integers,
     rows: Integers,
-    product: bool,
     nearest: Floats,
     found: Integers,
 ) -> None:
     """Add candidates of a block that are near enough to the heap."""
-    least = _least_common(nearest[0], here, sizes[0], product)
+    least = _least_common(nearest[0], here, sizes[0])
     for chunk in range(0, len(rows), CHUNK):
         if _largest(scores, chunk, chunk + CHUNK) < least:
             continue
@@ -436,10 +370,10 @@ def _offer_scores(  # noqa: PLR0913, PLR0917
             common = np.int64(scores[place])
             if common < least:
                 continue
-            value = gram_distance(common, here, sizes[place], product)
+            value = gram_distance(common, here, sizes[place])
             if value < nearest[0] or (value == nearest[0] and rows[place] < found[0]):
                 replace_worst(nearest, found, value, rows[place])
-                least = _least_common(nearest[0], here, sizes[0], product)
+                least = _least_common(nearest[0], here, sizes[0])
 
 
 @njit(nogil=True, cache=True)

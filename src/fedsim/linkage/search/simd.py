@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from fedsim.errors import InputError
 from fedsim.types import AnyArray, Floats, Integers, Integers32
@@ -102,17 +101,6 @@ class ArrayPointer:
         """Return an element as 64 bits, zero-extended."""
         value = self.builder.load(self.builder.gep(self.data, [index]))
         return self.builder.zext(value, I64) if value.type.width < 64 else value
-
-
-@intrinsic
-def popcount(typing_context: Any, word: Any) -> Any:
-    """Return the number of ones in one 64-bit word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(I64, [I64])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.ctpop.i64"), arguments)
-
-    return types.int64(types.uint64), generate
 
 
 # Selection of the K smallest of a stream of candidates for every lane, by counting.
