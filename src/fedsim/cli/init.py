@@ -39,12 +39,13 @@ from fedsim.wizard.file_templates import (
     KEY_FILE,
     SetupPlan,
     TablePlan,
+    linking_columns,
     propose_party_names,
     render_coordinator,
     render_job,
     render_party,
 )
-from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
+from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal, TableProfiles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +69,7 @@ class InitRequest:
 
     ``tables`` and ``separators`` are by the key of the party: ``primary``, ``secondary``, ``secondary-2`` and so on.
     ``explain`` prints to a person at a terminal, who sees the columns and is asked again after a mistake. Without it a
-    mistake is an error.
+    mistake is an error. ``dry_run`` writes nothing.
     """
 
     tables: Mapping[str, str | None]
@@ -84,6 +85,7 @@ class InitRequest:
     decimal: CellFormat | None = None
     date_format: CellFormat | None = None
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
+    dry_run: bool = False
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
         """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
@@ -96,24 +98,12 @@ class InitRequest:
                     raise
                 self.explain("\n".join(filter(None, (f"{error}", hint))))
 
-    def swapped(self) -> InitRequest:
-        """Return the same with the two tables exchanged."""
-        sides = {"primary": "secondary", "secondary": "primary"}
-        return replace(
-            self,
-            tables={key: self.tables[other] for key, other in sides.items()},
-            separators={key: self.separators[other] for key, other in sides.items()},
-            on=self.on_secondary or self.on,
-            on_secondary=self.on if self.on_secondary else (),
-        )
-
-    def ask_for_format(self, table: str, guess: FormatGuess, default: CellFormat) -> CellFormat:
+    def ask_for_format(self, table: str, guess: FormatGuess, option: str, default: CellFormat) -> CellFormat:
         """Return how a column is written whose cells leave it open."""
+        words = {written: word for word, written in FORMAT_OPTIONS[option].items()}
         question = f"How to read cells like {guess.shape} in column '{guess.column}' of {table}"
-        name = next(name for name, choices in FORMAT_OPTIONS.items() if default in choices.values())
-        words = {written: word for word, written in FORMAT_OPTIONS[name].items()}
         question = f"{question}: {' or '.join(words[written] for written in guess.formats)}"
-        return self.ask(question, Guess(words[default], ""), lambda answer: parse_format(name, answer.word))
+        return self.ask(question, Guess(words[default], ""), lambda answer: parse_format(option, answer.word))
 
 
 def parse_format(option: str, word: str) -> CellFormat:
@@ -132,49 +122,39 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     _check_several(sources, request)
     if "primary" not in sources and (folder / JOB_FILE).exists():
         return _init_for_received_job(request, sources["secondary"], folder, force=force, say=say)
-    targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
-    targets.check(force=force)
+    names = propose_party_names(sources)
+    files = {key: f"{name}.toml" for key, name in names.items() if key in sources or len(sources) > 1}
+    _check_targets(folder, [JOB_FILE, *files.values()], force=force or request.dry_run)
     separators = detect_separators(sources, request.separators)
-    tables, formats, format_notes = {}, {}, []
+    tables, formats, warnings = {}, {}, []
     for key, source in sources.items():
-        options = FormatChoices(request.decimal, request.date_format, request.ask_for_format)
-        tables[key], formats[key] = read_profile(source, separators[key], options, say, request.explain)
-        format_notes += options.notes
+        tables[key], formats[key], notes = _read_profile(request, source, separators[key], say)
+        warnings += notes
     primary = tables.get("primary")
-    if _label_is_in_secondary(request, tables):
-        say(format_line("swapped", f"{tables['secondary'].name} has the label, so it is the primary's table"))
-        return run_init(request.swapped(), folder, force=force, say=say)
-    keys = [key for key in targets.parties if key not in ("coordinator", "primary")]
+    keys = [key for key in names if key not in ("coordinator", "primary")]
     profiles = {key: TableProfiles(primary, tables.get(key)) for key in keys}
     for pair in profiles.values():
         proposal.propose_k(pair, request.k)  # a wrong K is no reason to ask for other columns
     links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
-    identifiers = {targets.parties[key]: linked.columns_of("primary") for key, linked in links.items()}
-    linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
-    label, task, split, label_notes = _propose_goal(primary, linking, request)
-    warnings = [*format_notes, *label_notes]
+    identifiers = {names[key]: linked.columns_of("primary") for key, linked in links.items()}
+    label, task, split, label_notes = _propose_goal(tables, linking_columns(identifiers), request)
+    warnings += label_notes
     scale = None
     if primary and label and task and task.word == "regression":
         scale = proposal.guess_label_scale(proposal.column_profile(primary, label.word))
     own = {}
     for key, table in tables.items():
-        if key == "primary":
-            # Only its identifiers are features: the output of a secondary's network for a place would reveal the place.
-            features = proposal.propose_features(table, [*linking, *([label.word] if label else [])], linking)
-            columns = identifiers
-        else:
-            columns = {targets.parties[key]: links[key].columns_of("secondary")}
-            linked_by = list(columns[targets.parties[key]].values())
-            features = proposal.propose_features(table, linked_by, label=label.word if label else None)
-            warnings += [
-                f"{table.name}: column '{name}' {reason}, so it is not a feature; to use it nevertheless, change "
-                f"features and policy.columns in {targets.file_of(key)}"
-                for name, reason in features.dropped
-                if reason == proposal.LABEL_TWIN_REASON
-            ]
-        own[key] = TablePlan(sources[key], separators[key], table.gap_words, columns, features, formats[key])
+        linked_by = identifiers if key == "primary" else {names[key]: links[key].columns_of("secondary")}
+        features = _propose_features(table, linked_by, label, of_primary=key == "primary")
+        warnings += [
+            f"{table.name}: column '{name}' {reason}, so it is not a feature; to use it nevertheless, change "
+            f"features and policy.columns in {files[key]}"
+            for name, reason in features.dropped
+            if reason == proposal.LABEL_TWIN_REASON
+        ]
+        own[key] = TablePlan(sources[key], separators[key], table.gap_words, linked_by, features, formats[key])
     plan = SetupPlan(
-        names=dict(targets.parties),
+        names=names,
         links=links,
         sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
@@ -186,44 +166,17 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         own=own,
     )
     # What is wrong with a column of the primary is found with every secondary, but reported once.
-    notes = tuple(dict.fromkeys((*(note for linked in links.values() for note in linked.notes), *warnings)))
-    for line in _plan_lines(plan, notes):
+    warnings = list(dict.fromkeys([*(note for linked in links.values() for note in linked.notes), *warnings]))
+    for line in _plan_lines(plan, warnings):
         say(line)
-    written = targets.write(plan)
-    say(format_line("wrote", ", ".join(written)))
-    for line in _next_step_lines(plan, targets):
-        say(line)
-    linkages = {plan.names[key]: _linkage_values(linked) for key, linked in links.items()}
-    return {
-        "parties": plan.names,
-        "secondaries": linkages,
-        # With one secondary also without its name, as before there could be several.
-        **(next(iter(linkages.values())) if len(linkages) == 1 else {}),
-        "label": plan.label.word if plan.label else None,
-        "task": plan.task.word if plan.task else None,
-        "split": plan.split.word,
-        "label_scale": plan.label_scale.word if plan.label_scale else "linear",
-        "sigma": plan.sigma,
-        **(asdict(plan.length) if plan.length else {}),
-        "features": {key: [*own.learning.columns, *own.learning.linking] for key, own in plan.own.items()},
-        "kinds": {key: own.learning.kinds for key, own in plan.own.items()},
-        "formats": formats,
-        "left_out": {key: dict(own.learning.dropped) for key, own in plan.own.items()},
-        "warnings": list(notes),
-        "folder": str(folder),
-        "files": written,
-    }
-
-
-def _label_is_in_secondary(request: InitRequest, tables: Mapping[str, TableProfile]) -> bool:
-    """Return whether the user agrees to exchange two tables of which the second has the label and the first has not."""
-    if request.label is None or tables.keys() != {"primary", "secondary"}:
-        return False
-    primary, secondary = tables["primary"], tables["secondary"]
-    if request.label in primary.columns or request.label not in secondary.columns:
-        return False
-    question = f"'{request.label}' is in {secondary.name}, not in {primary.name}: swap the tables? yes or no"
-    return request.ask(question, Guess("yes", ""), lambda answer: answer.word.lower() in ("y", "yes"))
+    written = []
+    if not request.dry_run:
+        texts = {JOB_FILE: render_job(plan)} | {file: render_party(plan, key, folder) for key, file in files.items()}
+        written = _write_files(folder, texts, key="primary" in sources)
+        say(format_line("wrote", ", ".join(written)))
+        for line in _next_step_lines(plan, folder, list(files.values())):
+            say(line)
+    return _summarise_plan(plan, warnings, folder, written)
 
 
 def _init_for_received_job(
@@ -246,14 +199,13 @@ def _init_for_received_job(
         message = f"{folder / JOB_FILE} has the secondaries {', '.join(names)}, but the table suggests '{name}'"
         raise SettingError(f"{message}; name your table after one of them", code="which-secondary", names=names)
     file = f"{name}.toml"
-    _check_targets(folder, [file], force=force)
+    _check_targets(folder, [file], force=force or request.dry_run)
     separator = detect_separators({"secondary": source}, request.separators)["secondary"]
-    formats = FormatChoices(request.decimal, request.date_format, request.ask_for_format)
-    table, chosen = read_profile(source, separator, formats, say, request.explain)
+    table, chosen, notes = _read_profile(request, source, separator, say)
     terms = job.secondaries[name]
     own = _find_agreed_columns(request, table, terms.encoding.columns)
     pairs = tuple(IdentifierPair(agreed, None, column) for agreed, column in own.items())
-    features = proposal.propose_features(table, list(own.values()))
+    features = _propose_features(table, {name: own}, None, of_primary=False)
     plan = SetupPlan(
         names={"secondary": name},
         links={"secondary": LinkageProposal(pairs, terms.encoding, terms.metric, terms.k, None, ())},
@@ -263,27 +215,19 @@ def _init_for_received_job(
         label=None,
         own={"secondary": TablePlan(source, separator, table.gap_words, {name: own}, features, chosen)},
     )
-    for line in _plan_lines(plan, formats.notes):
+    for line in _plan_lines(plan, notes):
         say(line)
-    written = _write_files(folder, {file: render_party(plan, "secondary", folder)}, key=False)
-    say(format_line("wrote", ", ".join(written)))
-    say(format_line("kept", JOB_FILE))
-    open_lines = unfilled_lines(folder / JOB_FILE)
-    say(f"\nNext, fill in the marked settings of {JOB_FILE} with the other parties, then:" if open_lines else "\nNext:")
-    copy = f"# get {KEY_FILE} from the primary over a secure channel"
-    for line in _command_lines(folder, [copy, *_party_commands("secondary", name, "check", "approve", "party")]):
-        say(line)
-    return {
-        "parties": plan.names,
-        "identifiers": own,
-        "features": {"secondary": list(features.columns)},
-        "kinds": {"secondary": features.kinds},
-        "formats": {"secondary": chosen},
-        "left_out": {"secondary": dict(features.dropped)},
-        "warnings": formats.notes,
-        "folder": str(folder),
-        "files": written,
-    }
+    written = []
+    if not request.dry_run:
+        written = _write_files(folder, {file: render_party(plan, "secondary", folder)}, key=False)
+        say(format_line("wrote", ", ".join(written)))
+        say(format_line("kept", JOB_FILE))
+        marked = f", fill in the marked settings of {JOB_FILE} with the other parties, then"
+        say(f"\nNext{marked if unfilled_lines(folder / JOB_FILE) else ''}:")
+        copy = f"# get {KEY_FILE} from the primary over a secure channel"
+        for line in _command_lines(folder, [copy, *_party_commands("secondary", name, "check", "approve", "party")]):
+            say(line)
+    return _summarise_plan(plan, notes, folder, written)
 
 
 def _find_agreed_columns(request: InitRequest, table: TableProfile, agreed: Sequence[str]) -> dict[str, str]:
@@ -308,6 +252,19 @@ def _find_agreed_columns(request: InitRequest, table: TableProfile, agreed: Sequ
         return {}
     guess = Guess(",".join(filter(None, found.values())), "")
     return request.ask(f"Your columns for {', '.join(agreed)}, in this order", guess, use, _column_hint(table))
+
+
+def _propose_features(
+    table: TableProfile, identifiers: Mapping[str, Mapping[str, str]], label: Guess | None, *, of_primary: bool
+) -> FeatureProposal:
+    """Return what is learnt from a table; only the primary's identifiers are features, too.
+
+    The output of a secondary's network for a place would reveal the place.
+    """
+    linking, name = linking_columns(identifiers), label.word if label else None
+    if of_primary:
+        return proposal.propose_features(table, [*linking, *filter(None, [name])], linking)
+    return proposal.propose_features(table, linking, label=name)
 
 
 def _check_several(sources: Mapping[str, TableSource], request: InitRequest) -> None:
@@ -341,14 +298,31 @@ def _propose_length(primary: TableProfile, epochs: int | None) -> TrainingLength
     return replace(length, epochs=epochs, patience=min(length.patience, max(1, epochs // 2)))
 
 
-def _linkage_values(linked: LinkageProposal) -> dict[str, Any]:
-    """Return the linkage of one secondary for ``--json``."""
-    kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
+def _summarise_plan(plan: SetupPlan, warnings: list[str], folder: Path, files: Sequence[str]) -> dict[str, Any]:
+    """Return the proposal for ``--json``."""
+    linkages = {}
+    for key, linked in plan.links.items():
+        kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
+        pairs = [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs]
+        quality = asdict(linked.quality) if linked.quality else None
+        linkages[plan.names[key]] = {"link_by": pairs, "k": linked.k, "metric": linked.metric, "quality": quality}
+    guesses = {"label": plan.label, "task": plan.task, "split": plan.split}
     return {
-        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs],
-        "k": linked.k,
-        "metric": linked.metric,
-        "quality": asdict(linked.quality) if linked.quality else None,
+        "parties": plan.names,
+        "secondaries": linkages,
+        # With one secondary also without its name, as before there could be several.
+        **(next(iter(linkages.values())) if len(linkages) == 1 else {}),
+        **{name: guess.word if guess else None for name, guess in guesses.items()},
+        "label_scale": plan.label_scale.word if plan.label_scale else "linear",
+        "sigma": plan.sigma,
+        **(asdict(plan.length) if plan.length else {}),
+        "features": {key: [*own.learning.columns, *own.learning.linking] for key, own in plan.own.items()},
+        "kinds": {key: own.learning.kinds for key, own in plan.own.items()},
+        "formats": {key: own.formats for key, own in plan.own.items()},
+        "left_out": {key: dict(own.learning.dropped) for key, own in plan.own.items()},
+        "warnings": warnings,
+        "folder": str(folder),
+        "files": files,
     }
 
 
@@ -360,69 +334,56 @@ def detect_separators(sources: Mapping[str, TableSource], given: Mapping[str, st
     }
 
 
-@dataclass(frozen=True)
-class FormatChoices:
-    """How to read numbers and dates whose cells leave it open: as given, else what ``ask(table, guess, default)`` says.
+def _choose_formats(
+    request: InitRequest, frame: pl.DataFrame, table: str, separator: str | None
+) -> tuple[dict[str, CellFormat], list[str]]:
+    """Return the formats of the columns that need one, and notes on what was guessed.
 
-    ``notes`` collects what was only guessed.
+    Columns whose cells leave it open are written as all others, else as the options or the owner's answer say.
     """
-
-    decimal: CellFormat | None = None
-    date_format: CellFormat | None = None
-    ask: Callable[[str, FormatGuess, CellFormat], CellFormat] = lambda table, guess, default: default
-    notes: list[str] = field(default_factory=list)
-
-    def choose(self, frame: pl.DataFrame, table: str, separator: str | None) -> dict[str, CellFormat]:
-        """Return the formats of the columns that need one; those that the cells leave open are as all others."""
-        guesses = guess_formats(frame)
-        chosen: dict[str, CellFormat] = {}
-        # A comma that separates cells is hardly a decimal comma, too.
-        likely = CellFormat.DECIMAL_COMMA if separator == ";" else CellFormat.DECIMAL_POINT
-        for option, given, default in (
-            ("--decimal", self.decimal, likely),
-            ("--date-format", self.date_format, CellFormat.DAY_MONTH_YEAR),
-        ):
-            own = [guess for guess in guesses if guess.formats[0] in FORMAT_OPTIONS[option].values()]
-            certain = {guess.formats[0] for guess in own if len(guess.formats) == 1}
-            unclear = next((guess for guess in own if len(guess.formats) > 1), None)
-            written = given or (certain.pop() if len(certain) == 1 else None)
-            if unclear and written is None:
-                written = self.ask(table, unclear, default)
-                other = next(
-                    word for word, each in FORMAT_OPTIONS[option].items() if each in {*unclear.formats} - {written}
-                )
-                note = f"column '{unclear.column}' has cells like {unclear.shape}, read as {written}"
-                self.notes.append(f"{table}: {note}; if that is wrong, use {option} {other}")
-            chosen |= {g.column: written if written in g.formats else g.formats[0] for g in own}
-        if CellFormat.DECIMAL_COMMA in (self.decimal, *chosen.values()):
-            chosen |= dict.fromkeys(grouped_columns(frame), CellFormat.DECIMAL_COMMA)
-        return chosen
+    guesses, chosen, notes = guess_formats(frame), dict[str, CellFormat](), []
+    # A comma that separates cells is hardly a decimal comma, too.
+    likely = CellFormat.DECIMAL_COMMA if separator == ";" else CellFormat.DECIMAL_POINT
+    for option, given, default in (
+        ("--decimal", request.decimal, likely),
+        ("--date-format", request.date_format, CellFormat.DAY_MONTH_YEAR),
+    ):
+        own = [guess for guess in guesses if guess.formats[0] in FORMAT_OPTIONS[option].values()]
+        certain = {guess.formats[0] for guess in own if len(guess.formats) == 1}
+        unclear = next((guess for guess in own if len(guess.formats) > 1), None)
+        written = given or (certain.pop() if len(certain) == 1 else None)
+        if unclear and written is None:
+            written = request.ask_for_format(table, unclear, option, default)
+            other = next(
+                word for word, each in FORMAT_OPTIONS[option].items() if each in {*unclear.formats} - {written}
+            )
+            note = f"column '{unclear.column}' has cells like {unclear.shape}, read as {written}"
+            notes.append(f"{table}: {note}; if that is wrong, use {option} {other}")
+        chosen |= {g.column: written if written in g.formats else g.formats[0] for g in own}
+    if CellFormat.DECIMAL_COMMA in (request.decimal, *chosen.values()):
+        chosen |= dict.fromkeys(grouped_columns(frame), CellFormat.DECIMAL_COMMA)
+    return chosen, notes
 
 
-def read_profile(
-    source: TableSource,
-    separator: str | None,
-    formats: FormatChoices,
-    say: Callable[[str], None],
-    explain: Callable[[str], None] | None = None,
-) -> tuple[TableProfile, dict[str, CellFormat]]:
-    """Read and profile a table of many records, and print how large it is and how it is written."""
+def _read_profile(
+    request: InitRequest, source: TableSource, separator: str | None, say: Callable[[str], None]
+) -> tuple[TableProfile, dict[str, CellFormat], list[str]]:
+    """Read and profile a table, and print how large it is and how it is written; return formats and notes as well."""
     name = source.name if isinstance(source, Path) else str(source)
     frame = read_table(source, separator=separator)
-    chosen = formats.choose(frame, name, separator)
+    chosen, notes = _choose_formats(request, frame, name, separator)
     table = profile_table(apply_formats(frame, chosen), name)
     if table.rows < 2:
         message = f"{name} has only one record, too few to link or to learn from; use a table with many records"
         raise InputError(message, code="too-few-records", table=name, found=table.rows)
     cut = f", split at {separator!r}" if separator else ""
     say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
-    if chosen:
-        by_format = {each: [column for column in chosen if chosen[column] == each] for each in chosen.values()}
-        for written, columns in by_format.items():
-            say(format_line("", f"{written}: {_shorten_list(columns)}"))
-    if explain:
-        explain("\n".join(_preview_lines(table)))
-    return table, chosen
+    for written in dict.fromkeys(chosen.values()):
+        columns = [column for column in chosen if chosen[column] == written]
+        say(format_line("", f"{written}: {_shorten_list(columns)}"))
+    if request.explain:
+        request.explain("\n".join(_preview_lines(table)))
+    return table, chosen, notes
 
 
 def _ask_for_tables(request: InitRequest) -> dict[str, TableSource]:
@@ -487,10 +448,11 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
 
 
 def _propose_goal(
-    primary: TableProfile | None, identifiers: Sequence[str], request: InitRequest
+    tables: Mapping[str, TableProfile], identifiers: Sequence[str], request: InitRequest
 ) -> tuple[Guess | None, Guess | None, Guess, Sequence[str]]:
     """Return label, task, split and warnings; label and task are unknown without the primary's table."""
     task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
+    primary = tables.get("primary")
     if primary is None:
         return None, task, Guess("random", "or group, which keeps records with equal identifiers together"), ()
 
@@ -499,6 +461,12 @@ def _propose_goal(
             raise SettingError(
                 f"no column of {primary.name} looks like a label; name one with --label", code="no-label"
             )
+        others = [table.name for table in tables.values() if label.word in table.columns]
+        if others and label.word not in primary.columns:
+            message = (
+                f"'{label.word}' is in {others[0]}, not in {primary.name}; give the table with the label as --primary"
+            )
+            raise InputError(message, code="label-in-secondary", column=label.word)
         notes = proposal.check_label_choice(primary, label.word, identifiers)
         return label, task or proposal.guess_task(proposal.column_profile(primary, label.word)), notes
 
@@ -595,9 +563,8 @@ def format_line(name: str, value: str) -> str:
     return wrap_text(f"{name:<12} ", shorten(value, MAX_LINE_LENGTH))
 
 
-def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
+def _next_step_lines(plan: SetupPlan, folder: Path, files: Sequence[str]) -> Iterator[str]:
     """Yield the commands to run next, as the user would type them."""
-    files = [targets.file_of(key) for key in targets.keys]
     if not plan.whole:
         yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
         if "secondary" in plan.own:
@@ -606,12 +573,12 @@ def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
             copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
         (role,) = plan.own
         commands = _party_commands(role, plan.names[role], "check", "approve")
-        yield from _command_lines(targets.folder, [copy, *commands])
+        yield from _command_lines(folder, [copy, *commands])
         yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
     yield "\nNext, try it with all parties in one process:"
     approvals = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
-    yield from _command_lines(targets.folder, [*approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
+    yield from _command_lines(folder, [*approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
     yield "\nThen run each party on its own machine (fedsim check shows what is missing):"
     yield f"  fedsim certs {' '.join(f'--{plan.role_of(key)} {name}' for key, name in plan.names.items())}"
     yield f"  fedsim check {JOB_FILE} {files[-1]}"
@@ -628,34 +595,6 @@ def _command_lines(folder: Path, commands: Sequence[str]) -> Iterator[str]:
     """Yield commands that are run in a folder."""
     cd = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
     yield from (f"  {command}" for command in [*cd, *commands])
-
-
-@dataclass(frozen=True)
-class InitFiles:
-    """The files to write: the job and the party files of the available tables; with all, the coordinator's as well."""
-
-    folder: Path
-    parties: Mapping[str, str]
-    available: frozenset[str]
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the parties whose files are written, in the order in which they start."""
-        return [key for key in self.parties if key in self.available or len(self.available) > 1]
-
-    def file_of(self, key: str) -> str:
-        """Return the name of a party file."""
-        return f"{self.parties[key]}.toml"
-
-    def check(self, *, force: bool) -> None:
-        """Refuse to replace files without ``force``, and a folder that cannot be written."""
-        _check_targets(self.folder, (JOB_FILE, *map(self.file_of, self.keys)), force=force)
-
-    def write(self, plan: SetupPlan) -> list[str]:
-        """Write all files and return their names."""
-        texts = {JOB_FILE: render_job(plan)}
-        texts |= {self.file_of(key): render_party(plan, key, self.folder) for key in self.keys}
-        return _write_files(self.folder, texts, key="primary" in self.available)
 
 
 def _check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:

@@ -40,45 +40,6 @@ def demo(
     run_demo(out, opt.check_seed(seed), OutputMode(quiet, as_json))
 
 
-def profile(
-    primary: Annotated[str, argument("TABLE", f"Your table, with the label if you have it: {opt.TABLE_HELP}.")],
-    secondary: Annotated[str | None, argument("TABLE", "Table of the partner, if you have it.")] = None,
-    on: Annotated[str, option("COLUMNS", "Columns to link by, such as lat,lon. Default: guessed.")] = "",
-    on_secondary: opt.SecondaryColumns = "",
-    label: Annotated[str | None, option("COLUMN", "Column to predict. Default: guessed.")] = None,
-    out: Annotated[Path, option("FILE", "HTML page to write.")] = Path("profile.html"),
-    separator: opt.Separator = None,
-    separator_secondary: opt.SecondarySeparator = None,
-    decimal: opt.Decimal = None,
-    date_format: opt.DateFormat = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Describe one or two tables before they are linked, and show what `fedsim init` would propose.
-
-    Ranges, missing values, overlap and density of the identifiers, which columns will be identifier, feature or label,
-    and what looks personal. The page contains no cells of the tables.
-
-    fedsim profile flats.csv rentals.csv
-    """
-    from fedsim.cli.init import parse_format
-    from fedsim.cli.profile_output import ProfileRequest, run_profile
-
-    tables = {"primary": primary, "secondary": secondary}
-    separators = {"primary": separator, "secondary": separator_secondary or separator}
-    request = ProfileRequest(
-        tables,
-        separators,
-        opt.parse_names(on),
-        opt.parse_names(on_secondary),
-        label,
-        out,
-        parse_format("--decimal", decimal) if decimal else None,
-        parse_format("--date-format", date_format) if date_format else None,
-    )
-    run_profile(request, OutputMode(quiet, as_json))
-
-
 def init(
     primary: Annotated[str | None, option("TABLE", f"The primary's table: {opt.TABLE_HELP}.")] = None,
     secondary: Annotated[
@@ -107,6 +68,7 @@ def init(
     ] = False,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
+    dry_run: Annotated[bool, flag("Print the proposal, but write nothing.", "--dry-run")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -147,6 +109,7 @@ def init(
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
+        dry_run=dry_run,
     )
     summary = run_init(request, out, force=force, say=say)
     if as_json:

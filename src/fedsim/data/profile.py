@@ -349,11 +349,6 @@ def share_in_range(here: ColumnProfile, there: ColumnProfile) -> float:
     return float(share or 0.0)  # type: ignore[arg-type]
 
 
-def share_of_equal(here: ColumnProfile, there: ColumnProfile) -> float:
-    """Return the share of the texts in ``there`` that also occur in ``here``, ignoring case."""
-    return float(there.filled.str.to_lowercase().is_in(here.filled.str.to_lowercase().implode()).mean() or 0.0)  # type: ignore[arg-type]
-
-
 def _match_columns(
     ours: ColumnProfiles | None, theirs: ColumnProfiles | None, fits: Callable[[ColumnProfile], bool]
 ) -> list[IdentifierPair]:

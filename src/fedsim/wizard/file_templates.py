@@ -26,6 +26,11 @@ MAX_PARTY_NAME_LENGTH = 30
 MAX_PARENT_FOLDERS = 2  # in a relative path; beyond, an absolute path is clearer
 
 
+def linking_columns(identifiers: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the columns that link with any secondary, each once."""
+    return tuple(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
+
+
 @dataclass(frozen=True, eq=False)
 class TablePlan:
     """What a party file says about the party's table; ``identifiers`` has, by secondary, columns by agreed name."""
@@ -33,14 +38,14 @@ class TablePlan:
     source: TableSource
     separator: str | None
     missing: tuple[str, ...]
-    identifiers: dict[str, dict[str, str]]
+    identifiers: Mapping[str, Mapping[str, str]]
     learning: FeatureProposal
     formats: dict[str, CellFormat] = field(default_factory=dict)
 
     @property
     def linking(self) -> tuple[str, ...]:
         """The columns that link with any secondary, each once."""
-        return tuple(dict.fromkeys(column for columns in self.identifiers.values() for column in columns.values()))
+        return linking_columns(self.identifiers)
 
 
 @dataclass(frozen=True, eq=False)

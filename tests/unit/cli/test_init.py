@@ -153,6 +153,15 @@ def test_nothing_is_left_of_files_whose_writing_was_broken_off(monkeypatch):
     assert sorted(Path().rglob("*")) == before
 
 
+def test_a_dry_run_proposes_the_same_and_writes_nothing():
+    before = sorted(Path().iterdir())
+    proposed = json.loads(fedsim("init", *BOTH, "--yes", "--dry-run", "--json"))
+    assert sorted(Path().iterdir()) == before
+    written = json.loads(fedsim("init", *BOTH, "--yes", "--json"))
+    assert proposed == written | {"files": []}
+    fedsim("init", *BOTH, "--yes", "--dry-run")
+
+
 def test_the_owner_is_asked_and_may_say_otherwise():
     output = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
     assert all(f"[{proposal}]" in output for proposal in ("lat,lon", "price", "regression"))
