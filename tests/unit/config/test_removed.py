@@ -68,7 +68,7 @@ def test_every_removed_setting_is_tried_here():
 def test_a_removed_setting_is_refused_in_one_line_with_the_way_out(tmp_path, setting):
     path, name = file_with(tmp_path, setting, LINES[setting])
     with pytest.raises(ConfigFileError) as caught:
-        (read_party_file if setting.startswith(("policy", "data")) else read_job)(path)
+        (read_job if path.name == "job.toml" else read_party_file)(path)
     [fault] = caught.value.faults
     assert (fault.code, fault.setting) == ("removed-setting", name)
     assert path.read_text(encoding="utf-8").splitlines()[fault.line - 1] == LINES[setting]
