@@ -373,7 +373,7 @@ class LinkageResult:
         """
         from importlib import import_module  # noqa: PLC0415 - the charts are of a higher layer
 
-        return import_module("fedsim.report.links_page").plot_links(self, positions)
+        return import_module("fedsim.report.link_charts").plot_links(self, positions)
 
     def _long(self) -> dict[str, AnyArray]:
         shape = self.partner.shape

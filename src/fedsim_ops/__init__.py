@@ -1,4 +1,4 @@
-"""Operating a party: certificates, relay, telemetry, training curves, drift, GPU search, Ray, key servers, exports.
+"""Operating a party: certificates, relay, telemetry, drift, GPU search, tables in parts, Ray, key servers, exports.
 
 Importing this package registers the commands ``fedsim certs`` and ``fedsim relay``, the engine ``ray`` and the services
 that the core calls.
@@ -27,5 +27,7 @@ SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
 SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
+SERVICES.register("parted-table", "fedsim_ops.partitioned_linkage:PartedTable")
+SERVICES.register("link-in-parts", "fedsim_ops.partitioned_linkage:link_in_parts")
 SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")
 SERVICES.register("faster-backend", "fedsim_ops.gpu_planner:choose_faster")

@@ -24,12 +24,12 @@ from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage import link, load_links, save_encoded
 from fedsim.linkage.engines import CandidateChunk, Engine, LocalEngine, QueryTile, load_engine
 from fedsim.linkage.metrics import WeightedField, WeightedSum, get_metric
-from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.types import EncodedTable
 from fedsim_lab.faults.local_job import NOTARY, RENTALS, LocalJob, create_local_job
 from fedsim_lab.faults.processes import cold
 from fedsim_ops import ray_engine
+from fedsim_ops.partitioned_linkage import link_in_parts
 from fedsim_ops.ray_engine import ask_without_token
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs fedsim-vfl[ray]")

@@ -1,6 +1,5 @@
 """Read, encode or link two tables, write the links and print a summary (``fedsim link`` and ``fedsim encode``)."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,33 +8,28 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
-from fedsim.data.profile import IdentifierPair, guess_metrics, profile_table
+from fedsim.data.profile import guess_metrics
 from fedsim.data.sql import TableSource
 from fedsim.data.table_reader import infer_numbers, read_table, source_files, table_parts
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
-from fedsim.linkage.encoding.quality import LinkageQuality
 from fedsim.linkage.engines import load_engine
-from fedsim.linkage.identifiers import check_compatible
-from fedsim.linkage.link_files import encoded_table_digest, load_encoded, save_encoded
+from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
-from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.pipeline.party_table import encode_table, fit_encoding
-from fedsim.registry import METRICS
+from fedsim.registry import METRICS, SERVICES
 from fedsim.report import formatting as fmt
-from fedsim.report.links_page import LinkSummary, example_pairs, links_page, summarise_links
+from fedsim.report.link_charts import LinkSummary, plot_links, summarise_links
 from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
-from fedsim.wizard.proposal import TableProfiles, propose_linkage
 
 _Reader = Callable[[TableSource], Any]
 
@@ -118,7 +112,6 @@ class LinkRequest:
     out: Path
     page: Path | None
     with_map: bool
-    with_examples: bool
     id_column: str | None = None
     secondary_id_column: str | None = None
     engine: str = "local"
@@ -147,77 +140,21 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
         names: dict[str, Any] = {"primary_name": str(request.primary), "secondary_name": str(request.secondary)}
         links = link(primary, secondary, metric=metric, progress=progress, **names, **search)
         seconds = time.perf_counter() - started
-    diagnostics = diagnose(links)
-    encoded = None if isinstance(primary, EncodedTable) else _measure_encoding(primary, secondary, links.k)
     files = {"links": request.out}
     if request.page is None:
         save_links(links, request.out, *ids)
     else:
-        title = f"{request.primary.stem} and {request.secondary.stem}"
-        places = primary.to_numpy() if request.with_map else None
-        pairs = example_pairs(links, (primary, secondary), _other_columns(request)) if request.with_examples else ()
-        more: dict[str, Any] = {"seconds": seconds, "encoded": encoded, "examples": pairs}
-        page = links_page(links, diagnostics, title=title, positions=places, **more)
+        charts = plot_links(links, primary.to_numpy() if request.with_map else None)
+        page = replace(charts, title=f"{request.primary.stem} and {request.secondary.stem}").to_page()
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")
             save_links(links, request.out, *ids)
         files["page"] = request.page
-    summary = summarise_links(links, diagnostics, seconds)
-    value = (
-        asdict(summary)
-        | {"encoded": None if encoded is None else asdict(encoded)}
-        | {"files": {name: str(path) for name, path in files.items()}}
-    )
-    lines = [*_summary_lines(summary), *_quality_lines(encoded), *(("wrote", str(path)) for path in files.values())]
+    summary = summarise_links(links, diagnose(links), seconds)
+    value = asdict(summary) | {"files": {name: str(path) for name, path in files.items()}}
+    lines = [*_summary_lines(summary), *(("wrote", str(path)) for path in files.values())]
     mode.show(value, lambda: print_named_values(lines))
-
-
-class _TableParts:
-    """A table in parts, which are read one at a time; the last one read stays in memory."""
-
-    def __init__(self, source: TableSource, parts: Sequence[TableSource], read: _Reader, terms: Sequence[Any]) -> None:
-        """Read all parts once, so that a fault shows before the search."""
-        self.name, self._parts, self._read = str(source), parts, lru_cache(1)(read)
-        digest, self._length = hashlib.sha256(json.dumps(terms).encode()), 0
-        first = self._read(parts[0])
-        for part in parts:
-            table = self._read(part)
-            if isinstance(table, EncodedTable):
-                check_compatible(first, table, (str(parts[0]), str(part)))
-                digest.update(encoded_table_digest(table).encode())
-            else:
-                digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
-            self._length += len(table)
-        self.digest = digest.hexdigest()
-
-    def __len__(self) -> int:
-        return self._length
-
-    def chunks(self, size: int) -> Iterator[Any]:
-        pieces: list[Any] = []
-        for part in self._parts:
-            table, start = self._read(part), 0
-            while start < len(table):
-                stop = min(start + size - sum(map(len, pieces)), len(table))
-                pieces, start = [*pieces, _take_rows(table, start, stop)], stop
-                if sum(map(len, pieces)) == size:
-                    yield _join_rows(pieces)
-                    pieces = []
-        if pieces:
-            yield _join_rows(pieces)
-
-
-def _take_rows(table: Any, start: int, stop: int) -> Any:
-    if isinstance(table, EncodedTable):
-        return replace(table, bits=table.bits[start:stop])
-    return table[start:stop]
-
-
-def _join_rows(pieces: Sequence[Any]) -> Any:
-    if isinstance(pieces[0], EncodedTable):
-        return replace(pieces[0], bits=np.concatenate([piece.bits for piece in pieces]))
-    return pl.concat(pieces)
 
 
 def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
@@ -229,8 +166,9 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
     engine.check()
     read_primary, read_secondary, metric = _open_tables(request)
     (ours, theirs), ids = request.sides(), _read_ids(request)
-    primary = _TableParts(request.primary, ours, read_primary, terms)
-    secondary = _TableParts(request.secondary, theirs, read_secondary, terms)
+    parted_table, link_in_parts = SERVICES["parted-table"], SERVICES["link-in-parts"]
+    primary = parted_table(request.primary, ours, read_primary, terms)
+    secondary = parted_table(request.secondary, theirs, read_secondary, terms)
     with engine, progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
         options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
@@ -257,20 +195,6 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
     mode.show(value, lambda: print_named_values([*_summary_lines(summary), ("wrote", str(request.out))]))
 
 
-def _measure_encoding(primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> LinkageQuality | None:
-    """Return what the encoding that `fedsim init` would propose for these columns finds, if there is one."""
-    tables = TableProfiles(profile_table(primary, "primary"), profile_table(secondary, "secondary"))
-    try:
-        return propose_linkage(tables, [IdentifierPair(name, name, name) for name in primary.columns], k).quality
-    except (InputError, SettingError):
-        return None
-
-
-def _quality_lines(quality: LinkageQuality | None) -> Iterator[tuple[str, str]]:
-    for row in quality.rows() if quality else ():
-        yield "encoded", f"{row.name}: {row.value}" + (f"; {row.fix}" if row.fix else "")
-
-
 def _check_request(request: LinkRequest) -> None:
     """Refuse whatever is known to fail before the first table is read."""
     if request.in_parts:
@@ -282,9 +206,6 @@ def _check_request(request: LinkRequest) -> None:
     if request.with_map and (request.page is None or len(request.columns) != 2):
         message = "--map requires --report and two columns in --on: latitude and longitude"
         raise SettingError(message, code="map-without-report")
-    if request.with_examples and (request.page is None or not (request.columns or request.fields)):
-        message = "--examples requires --report and plain columns (--on or --field), which encoded tables do not have"
-        raise SettingError(message, code="examples-without-report")
     if (request.id_column or request.secondary_id_column) and not (request.columns or request.fields):
         message = "--id and --id-secondary name columns, which encoded tables do not have; omit them"
         raise SettingError(message, code="ids-of-encoded-table")
@@ -313,14 +234,6 @@ def _read_ids(request: LinkRequest) -> list[pl.Series | None]:
         else pl.concat([read_table(part, [column], separator=mark)[column] for part in parts], rechunk=True)
         for parts, column, mark in sides
     ]
-
-
-def _other_columns(request: LinkRequest) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Read the columns of both tables that are not compared."""
-    ours = [name for spec in request.fields for name in parse_field(spec).columns] or request.columns
-    separator = request.secondary_separator or request.separator
-    primary = read_table(request.primary, separator=request.separator).drop(ours)
-    return primary, read_table(request.secondary, separator=separator).drop(request.secondary_columns or ours)
 
 
 def _open_tables(request: LinkRequest) -> tuple[_Reader, _Reader, Metric]:

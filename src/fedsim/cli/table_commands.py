@@ -223,9 +223,6 @@ def link(
     ] = None,
     report: Annotated[Path | None, option("FILE", "Write an HTML page about the quality of the links.")] = None,
     map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
-    examples: Annotated[
-        bool, flag("Show a few pairs side by side, with all their columns; do not share this page.", "--examples")
-    ] = False,
     sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
     seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,
     backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
@@ -267,7 +264,6 @@ def link(
         out=out,
         page=report,
         with_map=map_,
-        with_examples=examples,
         id_column=id_,
         secondary_id_column=id_secondary,
         engine=engine,

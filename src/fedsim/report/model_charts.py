@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -374,25 +373,11 @@ def importance_figure(importance: MergeImportance) -> Figure:
     return Figure(title, caption, svg.image(title, description, parts, svg.HEIGHT + 30), head, rows)
 
 
-def write_gates_page(
-    curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], path: Path | str, *, title: str = "Gates"
-) -> None:
-    """Write a self-contained HTML page with the weight curve and the heat map of every secondary.
-
-    Parameters
-    ----------
-    curves
-        The weight gates of the secondaries.
-    importances
-        The merge gates of the secondaries.
-    path
-        The HTML file to write.
-    title
-        The title of the page.
-    """
+def plot_gates(curves: Sequence[WeightCurve], importances: Sequence[MergeImportance]) -> FigureGroup:
+    """Return the weight curve and the heat map of the merge gate of every secondary."""
     by_party = {part.party: part for part in importances}
     figures = [weight_figure(curve, importance=by_party.get(curve.party)) for curve in curves]
-    FigureGroup(title, (*figures, *map(importance_figure, importances))).save(path)
+    return FigureGroup("Gates", (*figures, *map(importance_figure, importances)))
 
 
 # The ladder of methods that `fedsim compare` trains.

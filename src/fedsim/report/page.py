@@ -62,10 +62,14 @@ class FigureGroup:
         What the charts are about.
     figures
         The charts.
+    lead, warnings
+        Shown above the charts of a page.
     """
 
     title: str
     figures: tuple[Figure, ...]
+    lead: str = ""
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         names = ", ".join(figure.title for figure in self.figures)
@@ -85,8 +89,11 @@ class FigureGroup:
         path
             The file.
         """
-        about = {"subject": "charts", "lead": "", "content": "charts"}
-        write_page(render_template("figures_page.html", title=self.title, figures=self.figures, **about), path)
+        write_page(self.to_page(), path)
+
+    def to_page(self) -> str:
+        """Return the charts as a self-contained HTML page."""
+        return render_template("figures_page.html", **vars(self), subject="charts", content="charts")
 
 
 def render_template(template: str, package: str = "fedsim.report", /, **content: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from datetime import datetime
 from pathlib import Path
 
@@ -74,20 +73,11 @@ def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.Capture
     assert load_links(folder / "links.parquet").partner.shape == (60, 5)
     page = (folder / "links.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert "% of the nearest 5</td>" in page  # the quality of the encoded linkage
     output = capsys.readouterr()
     assert "60 records x 40 candidates" in output.out
     assert "links.html" in output.out
     assert output.err == ""
     assert "\x1b" not in output.out
-
-
-def test_example_pairs_have_all_columns_of_both_tables(folder: Path) -> None:
-    assert run(*PLACES, "--report", "links.html", "--examples") == 0
-    shown = re.findall(r'<th scope="row">(\w+)</th>', Path("links.html").read_text())
-    columns = [pl.read_csv(name).columns for name in ("flats.csv", "rentals.csv")]
-    expected = list(dict.fromkeys(["lat", "lon", *columns[0], *columns[1]]))
-    assert shown == expected * (len(shown) // len(expected))
 
 
 def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +242,6 @@ def test_a_bad_setting_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
         (["--on-secondary", "lat"], "column-count-mismatch"),
         (["--field", "lat:euclidean"], "on-with-field"),
         (["--map"], "map-without-report"),
-        (["--examples"], "examples-without-report"),
         (["--on", "", "--metric", "dice", "--id", "lat"], "ids-of-encoded-table"),
         (["--seed", "-1"], "negative-seed"),
         (["--on", "lat,lat"], "column-named-twice"),
@@ -331,7 +320,7 @@ def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.Capture
     assert "text is needed" in refusal(capsys, *BASE, *words)
 
 
-@pytest.mark.parametrize("step", ["fedsim.cli.link.save_links", "fedsim.report.links_page._figures"])
+@pytest.mark.parametrize("step", ["fedsim.cli.link.save_links", "fedsim.report.link_charts._figures"])
 def test_links_and_page_appear_together_or_not_at_all(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -14,9 +14,9 @@ from fedsim.errors import FedSimError, FileError, InputError, SettingError
 from fedsim.linkage import engines, link, load_links, topk
 from fedsim.linkage.engines import CandidateChunk, LocalEngine, QueryTile, TileBest, load_engine, search_by_tiles
 from fedsim.linkage.metrics import get_metric
-from fedsim.linkage.partitioned import link_in_parts
 from fedsim.linkage.soft_linkage import BackendOptions, fit_scale, fit_scale_in_parts, prepare_tables
 from fedsim.types import EncodedTable
+from fedsim_ops.partitioned_linkage import link_in_parts
 
 RNG = np.random.default_rng(5)
 PLACES = [np.round(RNG.uniform((50, 4), (51, 6), (n, 2)), 1) for n in (150, 120)]  # a grid, with many ties

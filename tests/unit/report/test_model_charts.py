@@ -20,8 +20,8 @@ from fedsim.report.model_charts import (
     group_figures,
     importance_figure,
     judge_weights,
+    plot_gates,
     weight_figure,
-    write_gates_page,
 )
 from fedsim.runs.record import GroupError
 from fedsim.training import Config, PrimaryData, SecondaryData, train
@@ -37,7 +37,7 @@ def test_a_trained_model_shows_its_weight_curve_and_its_heat_map(tmp_path: Path)
     secondary = SecondaryData(rng.normal(size=(30, 2)), partner, similarity, name="rentals")
     model = train(PrimaryData(features, features[:, 0]), [secondary], split, Config(epochs=1, device="cpu")).model
     importances = merge_importance(model, features, [Links(partner, similarity)])
-    write_gates_page(weight_curves(model), importances, tmp_path / "gates.html")
+    plot_gates(weight_curves(model), importances).save(tmp_path / "gates.html")
     page = (tmp_path / "gates.html").read_text(encoding="utf-8")
     assert page.count("<svg") == 2
     assert "Weight by similarity: rentals" in page

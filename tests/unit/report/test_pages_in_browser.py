@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,10 +17,10 @@ import chromium
 from browser import Page, browser_page, needs_browser
 from fedsim.cli.demo import free_ports
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.linkage import diagnose, link
+from fedsim.linkage import link
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.report.links_page import links_page
-from fedsim.report.model_charts import write_gates_page
+from fedsim.report.link_charts import plot_links
+from fedsim.report.model_charts import plot_gates
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
@@ -42,7 +43,7 @@ def links_text() -> str:
     rng = np.random.default_rng(4)
     places = rng.random((80, 2))
     links = link(places, rng.random((50, 2)), metric="great-circle", k=6)
-    return links_page(links, diagnose(links), title=HOSTILE, positions=places)
+    return replace(plot_links(links, places), title=HOSTILE).to_page()
 
 
 def audit_text() -> str:
@@ -85,7 +86,7 @@ def test_a_report_is_quiet_inert_and_fits_a_phone_and_a_desk(name: str, tmp_path
     if name == "gates":
         curve = WeightCurve(HOSTILE, np.linspace(-3, 3, 5), np.linspace(0, 1, 5))
         values = np.random.default_rng(0).random((20, 8))
-        write_gates_page([curve], [MergeImportance("schools", values)], file, title=HOSTILE)
+        plot_gates([curve], [MergeImportance("schools", values)]).save(file)
     else:
         file.write_text(TEXTS[name](), encoding="utf-8")
     assert '<script>console.error("ran")</script>' in checked(browser_page(file, 400)).text

@@ -12,14 +12,18 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import polars as pl
 
+from fedsim.data.sql import TableSource
 from fedsim.errors import FileError
 from fedsim.linkage.engines import RECORDS_PER_TASK, CandidateChunk, Engine, QueryTile, TileBest, records_per_chunk
-from fedsim.linkage.link_files import part_name, save_links
+from fedsim.linkage.identifiers import check_compatible
+from fedsim.linkage.link_files import encoded_table_digest, part_name, save_links
 from fedsim.linkage.metrics import Metric
 from fedsim.linkage.soft_linkage import (
     BackendOptions,
@@ -31,13 +35,16 @@ from fedsim.linkage.soft_linkage import (
 )
 from fedsim.storage.files import atomic_write, ensure_folder, resumable_folder
 from fedsim.storage.tensor_file import load_tensors, save_tensors
-from fedsim.types import Floats, Integers, LinkageResult, Scale
+from fedsim.types import EncodedTable, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_k
 from fedsim.version import VERSION
 
 BEST_FORMAT, MANIFEST = "fedsim best candidates 1", "manifest.json"
 SAMPLED_RECORDS = 1024
 DEFAULT_OPTIONS = BackendOptions()
+
+
+PartReader = Callable[[TableSource], Any]
 
 
 class TableInParts(Protocol):
@@ -247,3 +254,66 @@ def _write_parts(
         hubness=hubness,
         warnings=link_warnings(ties / n_records, hubness, k, flat=flat, saturated=share),
     )
+
+
+# A table in several files
+
+
+class PartedTable:
+    """A table in parts, which are read one at a time; the last one read stays in memory.
+
+    Parameters
+    ----------
+    source, parts
+        The table as the user named it, and its parts, all of which are read once, so that a fault shows before the
+        search.
+    read
+        Reads one part.
+    terms
+        What is compared, as JSON values; part of the digest.
+    """
+
+    def __init__(
+        self, source: TableSource, parts: Sequence[TableSource], read: PartReader, terms: Sequence[Any]
+    ) -> None:
+        self.name, self._parts, self._read = str(source), parts, lru_cache(1)(read)
+        digest, self._length = hashlib.sha256(json.dumps(terms).encode()), 0
+        first = self._read(parts[0])
+        for part in parts:
+            table = self._read(part)
+            if isinstance(table, EncodedTable):
+                check_compatible(first, table, (str(parts[0]), str(part)))
+                digest.update(encoded_table_digest(table).encode())
+            else:
+                digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
+            self._length += len(table)
+        self.digest = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def chunks(self, size: int) -> Iterator[Any]:
+        """Yield the identifiers of ``size`` records at a time."""
+        pieces: list[Any] = []
+        for part in self._parts:
+            table, start = self._read(part), 0
+            while start < len(table):
+                stop = min(start + size - sum(map(len, pieces)), len(table))
+                pieces, start = [*pieces, _take_rows(table, start, stop)], stop
+                if sum(map(len, pieces)) == size:
+                    yield _join_rows(pieces)
+                    pieces = []
+        if pieces:
+            yield _join_rows(pieces)
+
+
+def _take_rows(table: Any, start: int, stop: int) -> Any:
+    if isinstance(table, EncodedTable):
+        return replace(table, bits=table.bits[start:stop])
+    return table[start:stop]
+
+
+def _join_rows(pieces: Sequence[Any]) -> Any:
+    if isinstance(pieces[0], EncodedTable):
+        return replace(pieces[0], bits=np.concatenate([piece.bits for piece in pieces]))
+    return pl.concat(pieces)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import numpy as np
-import polars as pl
 import pytest
 
 from fedsim.linkage import diagnose, link
 from fedsim.report.charts import band_figure, grid_positions, histogram_figure
-from fedsim.report.links_page import example_pairs, links_page
+from fedsim.report.link_charts import plot_links
 from fedsim.types import Floats, LinkageResult
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)> "left" & {{ 7 * 7 }} {% raw %}'
@@ -29,7 +29,7 @@ def links_of(records: int = 80, candidates: int = 50, k: int = 6) -> LinkageResu
 @pytest.fixture
 def page() -> Page:
     """Return the page of some links."""
-    return lambda links, **settings: links_page(links, diagnose(links), **settings)
+    return lambda links, positions=None, title="Links": replace(plot_links(links, positions), title=title).to_page()
 
 
 def pictures(text: str) -> list[ElementTree.Element]:
@@ -92,11 +92,10 @@ def test_every_chart_has_a_title_a_description_and_a_table(page: Page) -> None:
     assert text.count("<table>") == len(drawn)
 
 
-def test_warnings_the_plan_and_the_time_are_shown(page: Page) -> None:
+def test_warnings_and_the_plan_are_shown(page: Page) -> None:
     links = links_of(records=3, candidates=50, k=1)
-    text = page(links, seconds=75.0)
+    text = page(links)
     assert links.plan.split(":")[0] in text
-    assert "1 min 15 s" in text
     for warning in diagnose(links).warnings:
         assert warning.split()[0] in text
 
@@ -142,18 +141,3 @@ def test_a_cell_of_few_records_is_not_drawn(page: Page) -> None:
     grid = grid_positions(np.array([[0.0, 0.0]] * 3 + [[1.0, 1.0]] * 2), np.ones(5))
     assert grid.records.tolist() == [3]
     assert "Distance on the map" not in page(links_of(records=2), positions=np.eye(2))
-
-
-def test_example_pairs_go_from_the_best_to_the_worst_link() -> None:
-    links = links_of()
-    ours, theirs = (pl.DataFrame({"id": [f"{side}{row}" for row in range(1000)]}) for side in "ps")
-    others = pl.DataFrame({"rent": range(1000), "id": ["own"] * 1000}), pl.DataFrame({"rooms": [None] * 1000})
-    tables = example_pairs(links, (ours, theirs), others)
-    assert all([row[0] for row in table.rows] == ["id", "rent", "id", "rooms"] for table in tables)  # identifiers first
-    rows = [int(table.rows[0][1][1:]) for table in tables]
-    assert [int(table.rows[0][2][1:]) for table in tables] == links.partner[rows, 0].tolist()
-    nearest = links.distance[:, 0]
-    assert nearest[rows].tolist() == sorted(nearest[rows].tolist())
-    assert (nearest[rows[0]], nearest[rows[-1]]) == (nearest.min(), nearest.max())
-    page = links_page(links, diagnose(links), examples=tables)
-    assert (page.count('<table class="pair">'), page.count("<td>missing</td>")) == (len(tables), len(tables))
