@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- from tables to every command and file ------------------------------------------------------------------------
 
 COMMANDS = [
-    "init --primary flats.csv --secondary rentals.csv --label price --yes --dry-run",
+    "profile flats.csv rentals.csv --label price",
     "init --primary flats.csv --secondary rentals.csv --label price --k 4 --epochs 2 --yes --out job",
     "link --primary flats.csv --secondary rentals.csv --on lat,lon --metric great-circle --k 3 --out links.parquet",
     "certs --out job/certs --coordinator notary --primary flats --secondary rentals",

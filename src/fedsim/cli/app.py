@@ -11,7 +11,7 @@ from fedsim.registry import COMMANDS
 
 # A name stands for the command of a package beside the core.
 SECTIONS = {
-    "First steps": (table.demo, table.init, table.explain),
+    "First steps": (table.demo, table.profile, table.init, table.explain),
     "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
     "Run a job": (job.train, job.party, "relay"),
     "Use the results": (job.runs, job.report, job.predict, job.serve),

@@ -98,6 +98,17 @@ class InitRequest:
                     raise
                 self.explain("\n".join(filter(None, (f"{error}", hint))))
 
+    def swapped(self) -> InitRequest:
+        """Return the same with the two tables exchanged."""
+        sides = {"primary": "secondary", "secondary": "primary"}
+        return replace(
+            self,
+            tables={key: self.tables[other] for key, other in sides.items()},
+            separators={key: self.separators[other] for key, other in sides.items()},
+            on=self.on_secondary or self.on,
+            on_secondary=self.on if self.on_secondary else (),
+        )
+
     def ask_for_format(self, table: str, guess: FormatGuess, option: str, default: CellFormat) -> CellFormat:
         """Return how a column is written whose cells leave it open."""
         words = {written: word for word, written in FORMAT_OPTIONS[option].items()}
@@ -130,6 +141,9 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     for key, source in sources.items():
         tables[key], formats[key], notes = _read_profile(request, source, separators[key], say)
         warnings += notes
+    if _label_is_in_secondary(request, tables):
+        say(format_line("swapped", f"{tables['secondary'].name} has the label, so it is the primary's table"))
+        return run_init(request.swapped(), folder, force=force, say=say)
     primary = tables.get("primary")
     keys = [key for key in names if key not in ("coordinator", "primary")]
     profiles = {key: TableProfiles(primary, tables.get(key)) for key in keys}
@@ -137,7 +151,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         proposal.propose_k(pair, request.k)  # a wrong K is no reason to ask for other columns
     links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
     identifiers = {names[key]: linked.columns_of("primary") for key, linked in links.items()}
-    label, task, split, label_notes = _propose_goal(tables, linking_columns(identifiers), request)
+    label, task, split, label_notes = _propose_goal(primary, linking_columns(identifiers), request)
     warnings += label_notes
     scale = None
     if primary and label and task and task.word == "regression":
@@ -177,6 +191,17 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         for line in _next_step_lines(plan, folder, list(files.values())):
             say(line)
     return _summarise_plan(plan, warnings, folder, written)
+
+
+def _label_is_in_secondary(request: InitRequest, tables: Mapping[str, TableProfile]) -> bool:
+    """Return whether the user agrees to exchange two tables of which the second has the label and the first has not."""
+    if request.label is None or tables.keys() != {"primary", "secondary"}:
+        return False
+    primary, secondary = tables["primary"], tables["secondary"]
+    if request.label in primary.columns or request.label not in secondary.columns:
+        return False
+    question = f"'{request.label}' is in {secondary.name}, not in {primary.name}: swap the tables? yes or no"
+    return request.ask(question, Guess("yes", ""), lambda answer: answer.word.lower() in ("y", "yes"))
 
 
 def _init_for_received_job(
@@ -448,11 +473,10 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
 
 
 def _propose_goal(
-    tables: Mapping[str, TableProfile], identifiers: Sequence[str], request: InitRequest
+    primary: TableProfile | None, identifiers: Sequence[str], request: InitRequest
 ) -> tuple[Guess | None, Guess | None, Guess, Sequence[str]]:
     """Return label, task, split and warnings; label and task are unknown without the primary's table."""
     task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
-    primary = tables.get("primary")
     if primary is None:
         return None, task, Guess("random", "or group, which keeps records with equal identifiers together"), ()
 
@@ -461,12 +485,6 @@ def _propose_goal(
             raise SettingError(
                 f"no column of {primary.name} looks like a label; name one with --label", code="no-label"
             )
-        others = [table.name for table in tables.values() if label.word in table.columns]
-        if others and label.word not in primary.columns:
-            message = (
-                f"'{label.word}' is in {others[0]}, not in {primary.name}; give the table with the label as --primary"
-            )
-            raise InputError(message, code="label-in-secondary", column=label.word)
         notes = proposal.check_label_choice(primary, label.word, identifiers)
         return label, task or proposal.guess_task(proposal.column_profile(primary, label.word)), notes
 

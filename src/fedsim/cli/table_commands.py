@@ -40,6 +40,36 @@ def demo(
     run_demo(out, opt.check_seed(seed), OutputMode(quiet, as_json))
 
 
+def profile(
+    primary: Annotated[str, argument("TABLE", f"Your table, with the label if you have it: {opt.TABLE_HELP}.")],
+    secondary: Annotated[str | None, argument("TABLE", "Table of the partner, if you have it.")] = None,
+    on: Annotated[str, option("COLUMNS", "Columns to link by, such as lat,lon. Default: proposed.")] = "",
+    on_secondary: opt.SecondaryColumns = "",
+    label: Annotated[str | None, option("COLUMN", "Column to predict. Default: proposed.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show what `fedsim init` would propose for one or two tables, and write nothing.
+
+    How the tables link and how well, the label, the kind of every feature, what looks personal, and warnings.
+
+    fedsim profile flats.csv rentals.csv
+    """
+    from fedsim.cli.init import InitRequest, run_init
+
+    request = InitRequest(
+        tables={"primary": primary, "secondary": secondary},
+        prompt=lambda question, proposal: proposal,
+        on=opt.parse_names(on),
+        on_secondary=opt.parse_names(on_secondary),
+        label=label,
+        dry_run=True,
+    )
+    summary = run_init(request, Path(), force=False, say=opt.print_nothing if quiet or as_json else opt.echo)
+    if as_json:
+        opt.print_json(summary)
+
+
 def init(
     primary: Annotated[str | None, option("TABLE", f"The primary's table: {opt.TABLE_HELP}.")] = None,
     secondary: Annotated[
@@ -68,7 +98,6 @@ def init(
     ] = False,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
-    dry_run: Annotated[bool, flag("Print the proposal, but write nothing.", "--dry-run")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -109,7 +138,6 @@ def init(
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
-        dry_run=dry_run,
     )
     summary = run_init(request, out, force=force, say=say)
     if as_json:

@@ -78,6 +78,11 @@ def test_settings_of_the_job_cannot_be_changed_beside_it(option):
         fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes", *option)
 
 
-def test_a_label_in_the_other_table_is_refused_with_its_name():
-    with raises(InputError, "label-in-secondary", column="price"):
-        fedsim("init", "--primary", "rentals.csv", "--secondary", "flats.csv", "--label", "price", "--yes")
+def test_tables_given_the_wrong_way_round_are_swapped_after_a_question():
+    TOWN.rentals.rename({"lat": "latitude"}).write_csv("rentals.csv")
+    words = ["init", "--primary", "rentals.csv", "--secondary", "flats.csv", "--label", "price"]
+    fedsim(*words, "--on", "latitude,lon", "--on-secondary", "lat,lon", "--yes", "--out", "swapped")
+    assert read_party_file(Path("swapped/flats.toml")).label.column == "price"
+    assert read_party_file(Path("swapped/rentals.toml")).identifiers == {"lat": "latitude"}
+    with raises(InputError, "missing-column", column="price"):
+        fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n")
