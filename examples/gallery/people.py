@@ -11,7 +11,7 @@ from datetime import date, timedelta
 import numpy as np
 
 from fedsim import DateFilter, Key, Schema, SchemaField, StringFilter, link
-from fedsim.linkage.encoding import Balance, BitFlip
+from fedsim.linkage.encoding import BitFlip
 
 rng = np.random.default_rng(3)
 FIRST = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Hans", "Ida"]
@@ -47,7 +47,7 @@ for row in range(3):
 
 # %% [markdown]
 # The schema says how each column is encoded; the key stays with the two offices.
-# Hardening makes the filters harder to attack, and costs some matches.
+# Flipped bits make the filters harder to attack, and cost some matches.
 
 # %%
 fields = [
@@ -58,7 +58,7 @@ fields = [
     SchemaField("street", StringFilter()),
 ]
 truth, key = np.argsort(order), Key.generate()
-hardenings = {"plain": [], "balanced": [Balance()], "noisy": [BitFlip(epsilon=2.0)]}
+hardenings = {"plain": [], "noisy": [BitFlip(epsilon=2.0)]}
 for name, hardening in hardenings.items():
     schema = Schema(fields, hardening=hardening)
     encoded = [

@@ -26,7 +26,6 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.errors import InputError, PolicyError
-from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.linkage.private_linkage import LinkageConfig, link_new_records
 from fedsim.pipeline.party_table import encode_table
 from fedsim.privacy import geodesy, keyed_prng
@@ -196,7 +195,7 @@ def _repeated_links(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttac
     linkage, jobs, settings = audit.linkage, audit.jobs, audit.settings
     listed = np.unique(linkage.order[linkage.view.partner])
     rows = attack_finding.sample_targets(listed, settings.targets, rng)
-    flips = any(isinstance(step, BitFlip) for step in linkage.terms.encoding.hardening)
+    flips = bool(linkage.terms.encoding.hardening)
     title, views = _jobs_title(jobs), _Jobs(audit)
     if not flips and linkage.view.sigma:
 

@@ -24,7 +24,6 @@ from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.linkage import encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
-from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
 from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.pipeline import party_table
@@ -98,7 +97,7 @@ class AttackSetup:
             party_table.blur_identifiers(table, terms, moving, self.name)
             for table, moving in zip(tables, lasting, strict=True)
         ]
-        flips = any(isinstance(step, BitFlip) for step in terms.encoding.hardening)
+        flips = bool(terms.encoding.hardening)
         encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
         common = encoded, sides[0], sides[1], self.key, secret
         settings, once = (*encoded, self.counted), replace(linking, field_bytes=())
@@ -206,8 +205,7 @@ class AuditedLinkage:
         schema, columns = self.terms.encoding, self.setup.place_columns
         if columns is None or schema.n_bits > MAX_RANKED_BITS or not METRICS.detail(self.terms.metric, "counts_bits"):
             return None
-        plain = isinstance(schema.combine, Concatenate) and all(isinstance(step, Shuffle) for step in schema.hardening)
-        only_places = plain and sorted(schema.columns) == sorted(columns)
+        only_places = not schema.hardening and sorted(schema.columns) == sorted(columns)
         return SchemaPlaceEncoder(schema, self.key, columns) if only_places else None
 
 
@@ -376,7 +374,7 @@ def _attacks_on_filters(
 ) -> Iterator[PlannedAttack]:
     schema, whose, at = linkage.terms.encoding, victim.value, (Victim.PRIMARY, Victim.SECONDARY).index(victim)
     table, frame = linkage.encoded[at], (linkage.setup.primary, linkage.setup.secondary)[at]
-    flips = next((step.flip_probability for step in schema.hardening if isinstance(step, BitFlip)), 0.0)
+    flips = next((step.flip_probability for step in schema.hardening), 0.0)
     numeric = [field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)]
     places = [name for field in schema.fields if isinstance(field.encoding, MAPPED_POSITIONS) for name in field.columns]
     texts = [field for field in schema.fields if isinstance(field.encoding, TEXT_FILTERS) and field.salt is None]

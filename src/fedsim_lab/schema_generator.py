@@ -23,13 +23,13 @@ from fedsim.config.settings_schema import (
     part_schema,
     schema_text,
 )
-from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, SCHEMA_VERSION
+from fedsim.linkage.encoding.schema import CONCATENATE, HARDENINGS, SCHEMA_VERSION
 from fedsim.linkage.words import ABBREVIATIONS, LEGAL_FORMS
 from fedsim.registry import ENCODINGS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-# Settings of encodings, combinations and hardening steps, which are dataclasses: valid values, meaning, example.
+# Settings of encodings and of flipped bits, which are dataclasses: valid values, meaning, example.
 _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
     "numeric.low": ("a number", "Smallest number that can be encoded; agreed by all parties.", 39),
     "numeric.high": ("a number above low", "Largest number that can be encoded.", 42),
@@ -87,8 +87,6 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
         ["en"],
     ),
     "words.drop_legal_forms": ("true or false", "Leave these legal forms out instead of shortening them.", False),
-    "sample.bits": ("a multiple of 8", "Size of the filter of the record.", 1024),
-    "sample.weights": ("a number for each field", "Weight of each field. Default: equal weights.", [2, 1]),
     "bit-flip.epsilon": (
         "a number above 0 and below 36",
         "Differential privacy of one bit: each bit is flipped with probability 1 / (1 + e^epsilon).",
@@ -103,12 +101,6 @@ _PART_KINDS = {
     "number": "A number as a position on an axis with secret origin and direction; distances are exact.",
     "day": "A date as a position on an axis with secret origin and direction; distances are exact.",
     "words": ENCODINGS.summary("words"),
-    "concatenate": "Puts the filters side by side; distances add up.",
-    "sample": "Takes secretly chosen bits of every field, by weight.",
-    "union": "Combines filters of equal size with OR.",
-    "shuffle": "Permutes the bits secretly.",
-    "xor-fold": "Combines the two halves of a filter with XOR, which halves its size.",
-    "balance": "Appends the complement: all records have the same number of ones, and twice the bits.",
     "bit-flip": "Flips every bit at random.",
 }
 _PART_DOCUMENTATION: dict[str, JsonSchema] = {
@@ -230,12 +222,14 @@ def _linkage_schema() -> JsonSchema:
                 "items": field,
             },
             "combine": {
-                "description": "How the filters of the fields are combined. Default: side by side.",
-                "oneOf": _describe_parts(COMBINATIONS),
+                "const": CONCATENATE,
+                "title": "the default",
+                "description": "The filters of the fields lie side by side.",
+                "examples": [CONCATENATE],
             },
             "hardening": {
                 "type": "array",
-                "description": "Steps that make filters harder to decode, in order. Default: none.",
+                "description": "What makes filters harder to decode: at most one step. Default: none.",
                 "items": {"oneOf": _describe_parts(HARDENINGS)},
             },
         },

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyColumns, PartyFile, Policy
-from fedsim.config.policy import hardening_steps
-from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.privacy.mechanisms import MinimumDegree, NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
 from fedsim.registry import METRICS
@@ -47,7 +45,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         share = f"{100 * training.party_dropout:g} % of the training records, drawn for each secondary and step"
         yield "dropout", f"{share}, do without it, so that the model can predict while it is away"
     for name, terms in job.secondaries.items():
-        hardening = ", ".join(hardening_steps(terms)) or "none"
+        hardening = ", ".join(step.KIND for step in terms.encoding.hardening) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
         extra = {
             f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
@@ -252,11 +250,7 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
-    # The worst case: two records that differ in all bits at the step that flips them.
-    n_bits = terms.encoding.combine.size([field.encoding.bits for field in terms.encoding.fields])
     for step in terms.encoding.hardening:
-        if isinstance(step, BitFlip):
-            yield step.guarantee(n_bits)
-        n_bits = step.size(n_bits)
+        yield step.guarantee(terms.encoding.n_bits)  # the worst case: two records that differ in all bits
     if terms.min_degree > 1:
         yield MinimumDegree(terms.min_degree, terms.k).guarantee

@@ -18,7 +18,6 @@ from fedsim.data.column_names import is_latitude_column, is_longitude_column, na
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings, hyperparameters
 from fedsim.linkage.encoding.filters import NumericFilter
-from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.addresses import RELAY_SCHEME
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
@@ -327,9 +326,8 @@ class SecondaryTerms(ConfigSection):
         if bool(METRICS.detail(self.metric, "positions")) != self.encoding.positions:
             message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
             raise RuleError(message, "metric", code="metric-unlike-schema")
-        mixed = self.encoding.hardening or not isinstance(self.encoding.combine, Concatenate)
-        if self.similarities == "fields" and (mixed or self.tau is not None):
-            message = "a similarity for each field requires filters side by side, no hardening, and sigma, not tau"
+        if self.similarities == "fields" and (self.encoding.hardening or self.tau is not None):
+            message = "a similarity for each field requires sigma, not tau, and no hardening"
             raise RuleError(message, "similarities", code="no-field-similarities")
         if self.relative and not METRICS.detail(self.metric, "relative"):
             message = f"relative requires the metric dice, but the metric is {self.metric}; remove one of them"

@@ -52,11 +52,6 @@ def record_count_violations(party_file: PartyFile, n_records: int) -> list[Polic
     return [PolicyViolation("min_candidates", message)]
 
 
-def hardening_steps(terms: SecondaryTerms) -> list[str]:
-    """Return the kinds of the hardening steps of one linkage, in order."""
-    return [step.KIND for step in terms.encoding.hardening]
-
-
 # Each rule yields the setting of the policy and what the party requires.
 
 Violations = Iterator[tuple[str, str]]

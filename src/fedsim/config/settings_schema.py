@@ -84,7 +84,7 @@ class SettingDoc:
     """Documentation of a setting, or of a section if ``inside`` lists its settings.
 
     ``name`` is a dotted path in which NAME stands for any name, as in ``secondaries.NAME.k``. ``default`` and
-    ``example`` are TOML. ``of_kind`` is set if the setting belongs to one kind of encoding, combination or hardening.
+    ``example`` are TOML. ``of_kind`` is set if the setting belongs to one kind of encoding.
     """
 
     name: str
@@ -234,7 +234,7 @@ def to_toml(value: Any, *, date: bool = False) -> str:
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
-# Encodings, combinations and hardening steps, which are dataclasses
+# Encodings and flipped bits, which are dataclasses
 
 
 def part_schema(kind: str, part: Any, documentation: Mapping[str, JsonSchema] | None = None) -> JsonSchema:

@@ -74,17 +74,6 @@ def uniform_from_words(words: Words) -> Floats:
     return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
 
-def shake_permutation(subkey: bytes, count: int) -> Integers:
-    """Return a random permutation of ``range(count)``.
-
-    It sorts random words; equal words, which would favour the earlier one, occur in one of ``2**65 / count**2`` keys.
-
-    >>> shake_permutation(bytes(32), 5)
-    array([1, 3, 0, 4, 2])
-    """
-    return np.argsort(shake_words(subkey, [b""], count)[0], kind="stable").astype(np.int64)
-
-
 # Noise that is drawn anew for every answer can be averaged away by repeating the request. The noise of two records is
 # therefore a function of their filters, a secret and a purpose: it is the same after a restart, in another batch, and
 # for a second record with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of both names

@@ -14,7 +14,6 @@ from typing import Any
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, resolve_columns
-from fedsim.config.policy import hardening_steps
 from fedsim.config.removed import without_unused
 from fedsim.errors import FedSimError, FileError
 from fedsim.protocol.certificates import certificate_pem, read_certificates
@@ -98,7 +97,7 @@ def approve(
                 **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
                 "identifiers": list(terms.encoding.columns),
                 "bits": terms.encoding.n_bits,
-                "hardening": hardening_steps(terms),
+                "hardening": [step.KIND for step in terms.encoding.hardening],
                 **terms.model_dump(include={"blur", "min_degree"}),
             }
             for name, terms in job.secondaries.items()

@@ -131,7 +131,7 @@ def disclosure(folder: Path, name: str) -> dict[str, str]:
 def test_a_secondary_reads_what_leaves_it_and_to_whom(tmp_path):
     text = disclosure(tmp_path, "rentals")
     assert "lat (own column latitude), lon" in text["to coordinator 'notary'"]
-    assert "4,096 bits" in text["to coordinator 'notary'"]
+    assert "2,048 bits" in text["to coordinator 'notary'"]
     assert "activations" in text["to primary 'city'"]
     assert "features" in text["stays here"]
 

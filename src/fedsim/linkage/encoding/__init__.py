@@ -9,12 +9,10 @@ from fedsim.linkage.encoding.filters import (
     normalise_text,
 )
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
-from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.linkage.encoding.schema import (
-    Combination,
+    BitFlip,
     FieldEncoding,
     FittedEncoding,
-    Hardening,
     Key,
     NormalisingEncoding,
     Schema,
@@ -24,30 +22,22 @@ from fedsim.linkage.encoding.schema import (
 from fedsim.linkage.encoding.word_filter import WordFilter, choose_word_filter
 
 __all__ = [
-    "Balance",
     "BitFlip",
     "ColumnValues",
-    "Combination",
-    "Concatenate",
     "DateFilter",
     "DatePosition",
     "FieldEncoding",
     "FittedEncoding",
-    "Hardening",
     "IdentifierColumn",
     "Key",
     "NormalisingEncoding",
     "NumberPosition",
     "NumericFilter",
     "PlacePosition",
-    "Sample",
     "Schema",
     "SchemaField",
-    "Shuffle",
     "StringFilter",
-    "Union",
     "WordFilter",
-    "XorFold",
     "cell_type",
     "choose_word_filter",
     "normalise_text",

@@ -99,30 +99,14 @@ class IdentifierColumn:
         return read_cells(self.values, CellType(wanted), name=self.name, parse=False).require(self.table)
 
 
-def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], AnyArray], widest: int = 1) -> Bits:
-    """Pack the rows of ``tile(rows)``, which returns zeros and ones of shape (rows, ``n_bits``).
-
-    ``widest`` is the number of bits per row that ``tile`` unpacks, if that is more than ``n_bits``.
-    """
+def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], AnyArray]) -> Bits:
+    """Pack the rows of ``tile(rows)``, which returns zeros and ones of shape (rows, ``n_bits``)."""
     packed = np.empty((n_rows, n_bits // 8), dtype=np.uint8)
-    step = max(1, TILE_BYTES // max(n_bits, widest))
+    step = max(1, TILE_BYTES // n_bits)
     for start in range(0, n_rows, step):
         rows = slice(start, min(start + step, n_rows))
         packed[rows] = np.packbits(tile(rows), axis=1)
     return packed
-
-
-def take_bits(bits: Bits, positions: Integers) -> Bits:
-    """Return rows whose bit ``j`` is bit ``positions[j]`` of the given rows.
-
-    >>> take_bits(np.array([[0b10000000]], dtype=np.uint8), np.array([1, 0, 1, 1, 1, 1, 1, 1]))
-    array([[64]], dtype=uint8)
-    """
-
-    def tile(rows: slice) -> Bits:
-        return np.unpackbits(bits[rows], axis=1).take(positions, axis=1)
-
-    return pack_rows(len(bits), len(positions), tile, widest=8 * bits.shape[1])
 
 
 @dataclass(frozen=True)

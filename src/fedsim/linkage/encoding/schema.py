@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field as dataclass_field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -18,14 +19,17 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.filters import IdentifierColumn, pack_rows
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
-from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import atomic_write, check_private
 from fedsim.storage.key_source import SecretSource, read_secret
-from fedsim.types import Bits, EncodedTable
+from fedsim.types import Bits, EncodedTable, Flags
+from fedsim.validation import MAX_FILTER_BITS, convert_scalars, validate_number
 
+CONCATENATE = {"kind": "concatenate"}  # the filters of a record lie side by side, as every description has said
+# Of earlier versions; descriptions that name one are refused.
+REMOVED_KINDS = ("sample", "union", "shuffle", "xor-fold", "balance")
 # Increment it whenever the same schema and key would produce different bits, so that the fingerprints differ.
 SCHEMA_VERSION = 1
 MAX_FIELDS = 64
@@ -167,36 +171,60 @@ class FittedEncoding(Protocol):
         ...
 
 
-class Combination(Protocol):
-    """Turns the filters of several fields into one filter per record."""
+@dataclass(frozen=True)
+class BitFlip:
+    """Randomised response: flips every bit of every record independently with probability 1 / (1 + e^epsilon).
 
-    KIND: ClassVar[str]
+    Parameters
+    ----------
+    epsilon
+        Local differential privacy of **one bit**. For filters that differ in w bits, it is w times epsilon; see
+        :meth:`record_epsilon`. Encoding a record again spends it again: the mean of many noisy copies is the filter.
+    """
 
-    def size(self, sizes: Sequence[int]) -> int:
-        """Return the size of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
-        ...
+    KIND: ClassVar[str] = "bit-flip"
 
-    def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
-        """Return one packed filter per record."""
-        ...
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        convert_scalars(self)
+        # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
+        validate_number(self.epsilon, "epsilon", above=0, below=36)
+
+    @property
+    def flip_probability(self) -> float:
+        """The probability that a bit is flipped.
+
+        >>> round(BitFlip(epsilon=3.0).flip_probability, 4)
+        0.0474
+        """
+        return 1 / (1 + math.exp(self.epsilon))
+
+    def record_epsilon(self, changed_bits: int) -> float:
+        """Return the differential privacy between records whose filters differ in at most ``changed_bits`` bits."""
+        return changed_bits * self.epsilon
+
+    def guarantee(self, changed_bits: int) -> str:
+        """Return the guarantee in one sentence, for records whose filters differ in at most ``changed_bits`` bits."""
+        return (
+            f"One noisy filter changes the odds on any bit by a factor of at most e^{self.epsilon:g}, and the odds "
+            f"between two records whose filters differ in {changed_bits:,} bits by at most "
+            f"e^{self.record_epsilon(changed_bits):g}; encoding a record again spends the same again."
+        )
+
+    def apply(self, bits: Bits, rng: np.random.Generator | None) -> Bits:
+        """Return noisy filters; the generator belongs to the holder of the table."""
+        if rng is None:
+            raise SettingError("bit-flip needs a generator; pass rng=numpy.random.default_rng()", code="no-generator")
+        n_bits, probability = 8 * bits.shape[1], self.flip_probability
+
+        def flips(rows: slice) -> Flags:
+            return rng.random((rows.stop - rows.start, n_bits)) < probability
+
+        return bits ^ pack_rows(len(bits), n_bits, flips)
 
 
-class Hardening(Protocol):
-    """A step that changes record filters."""
-
-    KIND: ClassVar[str]
-
-    def size(self, n_bits: int) -> int:
-        """Return the number of bits after the step; raise ``SettingError`` if ``n_bits`` is not supported."""
-        ...
-
-    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
-        """Return hardened filters; the parties share ``subkey``, while ``rng`` belongs to the holder of the table."""
-        ...
-
-
-COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
-HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
+HARDENINGS = {BitFlip.KIND: BitFlip}
 
 
 @dataclass(frozen=True)
@@ -277,6 +305,9 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
     """Return the element described by :func:`element_to_dict`; ``where`` names it in errors."""
     settings = dict(_require(Mapping, described, where))
     kind = settings.pop("kind", None)
+    if kind in REMOVED_KINDS:
+        message = f"{where}: '{kind}' is gone, because it stops no attack on filters; remove it, or flip bits"
+        raise SettingError(message, code="removed-setting", where=where)
     if not isinstance(kind, str) or kind not in kinds:
         raise SettingError(f"{where}: unknown kind {kind!r}{_suggest(kind, kinds)}", code="unknown-kind", where=where)
     element: Any = kinds[kind]
@@ -352,14 +383,14 @@ def read_columns(records: Any, names: Sequence[str], table: str) -> dict[str, Id
 class Schema:
     """How records are encoded as filters; every party uses the same schema and the same key.
 
+    The filters of the fields lie side by side, so that Hamming distances add up.
+
     Parameters
     ----------
     fields
         The columns and their encodings.
-    combine
-        How the filters of the fields become one filter per record.
     hardening
-        Steps that make the filters harder to decode, in order.
+        At most one :class:`BitFlip`, which makes the filters harder to decode.
 
     Examples
     --------
@@ -370,23 +401,23 @@ class Schema:
     """
 
     fields: Sequence[SchemaField]
-    combine: Combination = dataclass_field(default_factory=Concatenate)
-    hardening: Sequence[Hardening] = ()
+    hardening: Sequence[BitFlip] = ()
 
     def __post_init__(self) -> None:
         # Tuples, so that equal schemas compare equal and cannot change once their fingerprint is computed.
         object.__setattr__(self, "fields", _check_elements("fields", self.fields, SchemaField, "SchemaField(...)"))
-        object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, SchemaElement, "Shuffle()"))
-        _check_elements("combine", [self.combine], SchemaElement, "Concatenate()")
+        object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, BitFlip, "BitFlip(2.0)"))
         if not 1 <= len(self.fields) <= MAX_FIELDS:
             message = f"the schema has {len(self.fields)} fields; give 1 to {MAX_FIELDS}"
             raise SettingError(message, code="bad-field-count", limit=MAX_FIELDS)
-        if sum(isinstance(step, BitFlip) for step in self.hardening) > 1:
+        if len(self.hardening) > 1:
             raise SettingError("the schema flips bits twice; keep one bit-flip, for one epsilon", code="two-bit-flips")
-        list(self._sizes())  # raises if the elements do not fit together
+        if self.n_bits > MAX_FILTER_BITS:
+            message = f"the fields have {self.n_bits} bits together; use smaller filters, at most {MAX_FILTER_BITS}"
+            raise SettingError(message, code="filter-too-large", limit=MAX_FILTER_BITS)
         positions = [isinstance(field.encoding, POSITIONS) for field in self.fields]
-        if any(positions) and not (all(positions) and isinstance(self.combine, Concatenate) and not self.hardening):
-            rule = "positions can only be concatenated with other positions, without hardening"
+        if any(positions) and not (all(positions) and not self.hardening):
+            rule = "positions can only be beside other positions, without hardening"
             message = f"{rule}; encode every field as a filter, or every field as a position"
             raise SettingError(message, code="mixed-schema")
 
@@ -413,12 +444,12 @@ class Schema:
         Schemas of numbers alone do not allow it: half of a place is not a place.
         """
         has_text = any(cell_type(field.encoding) == "text" for field in self.fields)
-        return has_text and len(self.fields) > 1 and isinstance(self.combine, Concatenate)
+        return has_text and len(self.fields) > 1
 
     @property
     def n_bits(self) -> int:
-        """Bits per record after hardening."""
-        return list(self._sizes())[-1]
+        """Bits per record."""
+        return sum(field.encoding.bits for field in self.fields)
 
     @property
     def record_epsilon(self) -> float | None:
@@ -426,10 +457,7 @@ class Schema:
 
         This worst case is large at useful flip rates: 2,048 for 1,024 bits at epsilon 2.
         """
-        for n_bits, step in zip(self._sizes(), self.hardening, strict=False):
-            if isinstance(step, BitFlip):
-                return step.record_epsilon(n_bits)
-        return None
+        return next((step.record_epsilon(self.n_bits) for step in self.hardening), None)
 
     def fingerprint(self, key: Key) -> str:
         """Return 64 hexadecimal digits that identify the schema and key without revealing them."""
@@ -496,9 +524,9 @@ class Schema:
             columns[self.fields[0].column].refuse(
                 lacking, "has no identifier at all; drop the record", "no-identifiers"
             )
-        bits = self.combine.combine(filters, self.subkey(key, "combine"))
-        for index, step in enumerate(self.hardening):
-            bits = step.apply(bits, self.subkey(key, f"hardening {index}"), rng)
+        bits = np.hstack(filters)
+        for step in self.hardening:
+            bits = step.apply(bits, rng)
         return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
 
     def _encode_field(
@@ -532,7 +560,7 @@ class Schema:
         return {
             "version": SCHEMA_VERSION,
             "fields": fields,
-            "combine": element_to_dict(self.combine),
+            "combine": CONCATENATE,
             "hardening": [element_to_dict(step) for step in self.hardening],
         }
 
@@ -550,20 +578,11 @@ class Schema:
             _check_keys(field, ("column", "encoding", "salt", "longitude"), ("column", "encoding"), where)
             encoding: FieldEncoding = element_from_dict(ENCODINGS, field["encoding"], f"{where}, encoding")
             fields.append(SchemaField(field["column"], encoding, field.get("salt"), field.get("longitude")))
+        if settings.get("combine", CONCATENATE) != CONCATENATE:
+            message = "combine: fields always lie side by side; remove this setting, and choose bits for each field"
+            raise SettingError(message, code="removed-setting", where="combine")
         steps = _require(list | tuple, settings.get("hardening", ()), "schema, hardening")
-        return cls(
-            fields,
-            element_from_dict(COMBINATIONS, settings.get("combine", {"kind": Concatenate.KIND}), "combine"),
-            [element_from_dict(HARDENINGS, step, f"hardening {number}") for number, step in enumerate(steps, 1)],
-        )
-
-    def _sizes(self) -> Iterator[int]:
-        """Yield the bits per record after combining, then after every hardening step."""
-        n_bits = self.combine.size([field.encoding.bits for field in self.fields])
-        yield n_bits
-        for step in self.hardening:
-            n_bits = step.size(n_bits)
-            yield n_bits
+        return cls(fields, [element_from_dict(HARDENINGS, step, f"hardening {at}") for at, step in enumerate(steps, 1)])
 
     def _description(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))

@@ -11,7 +11,6 @@ from fedsim.config.stored_audit import Adversary
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import BitFlip, IdentifierColumn, Key, PlacePosition, Schema, SchemaField
 from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
-from fedsim.linkage.encoding.record_filters import Balance, Shuffle
 from fedsim.linkage.metrics import Position
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_audit.attacks import map_attack
@@ -43,11 +42,11 @@ def places(n=1_500):
 def filters_of(numbers):
     code = NumericFilter(0.0, 10.0, 0.8, bits=256)
     fields = [code.encode(IdentifierColumn(numbers[:, axis]), bytes([axis]) * 32) for axis in range(2)]
-    return Shuffle().apply(np.hstack(fields), KEY, None)
+    return np.packbits(np.unpackbits(np.hstack(fields), axis=1)[:, chance(7).permutation(512)], axis=1)
 
 
 def flipped(bits, probability):
-    return BitFlip(math.log((1 - probability) / probability)).apply(bits, b"", chance(8))
+    return BitFlip(math.log((1 - probability) / probability)).apply(bits, chance(8))
 
 
 def encoded(names):
@@ -96,10 +95,9 @@ def test_blurring_places_first_hides_them_from_the_coordinator_too():
     assert against_true < against_blurred
 
 
-@pytest.mark.parametrize("harden", [lambda bits: bits, lambda bits: Balance().apply(bits, KEY, None)])
-def test_frequent_names_are_read_off_and_teach_the_rest(harden):
+def test_frequent_names_are_read_off_and_teach_the_rest():
     drawn, public = records()
-    found = frequency_attack(harden(encoded([NAMES[row] for row in drawn])), public, drawn)
+    found = frequency_attack(encoded([NAMES[row] for row in drawn]), public, drawn)
     assert found.score.low > 0.9
     assert found.blind < 0.3
 

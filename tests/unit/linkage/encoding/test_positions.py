@@ -7,6 +7,7 @@ from error_fixtures import raises
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import topk
 from fedsim.linkage.encoding import (
+    BitFlip,
     DatePosition,
     IdentifierColumn,
     Key,
@@ -14,7 +15,6 @@ from fedsim.linkage.encoding import (
     PlacePosition,
     Schema,
     SchemaField,
-    Shuffle,
     StringFilter,
 )
 from fedsim.linkage.encoding.positions import MAX_POSITION
@@ -99,7 +99,7 @@ def test_a_schema_refuses_what_positions_cannot_do():
     with raises(SettingError, "mixed-schema"):
         Schema([place, SchemaField("name", StringFilter())])
     with raises(SettingError, "mixed-schema"):
-        Schema([place], hardening=[Shuffle()])
+        Schema([place], hardening=[BitFlip(2.0)])
     with raises(SettingError, "bad-longitude"):
         SchemaField("lat", PlacePosition())
     with raises(SettingError, "bad-longitude"):
