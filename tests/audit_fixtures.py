@@ -13,7 +13,7 @@ from fedsim_audit import linkage_attacks
 from fedsim_audit.audit_report import AuditSettings, Verdict, run_attacks
 from fedsim_audit.audit_run import prepare_audit, read_audit_tables
 
-FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
+FAST = AuditSettings(targets=50, epochs=1, most_records=300)
 
 
 def read_party_files(folder: Path, *names: str):

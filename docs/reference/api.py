@@ -32,7 +32,7 @@ PARTS = {
     ),
     "training": Part("Training on arrays", ("fedsim.training", "fedsim.training.explain")),
     "privacy": Part(
-        "Privacy", ("fedsim.privacy.bounds", "fedsim_audit.differential_privacy", "fedsim.privacy.mechanisms")
+        "Privacy", ("fedsim.privacy.bounds", "fedsim_lab.differential_privacy", "fedsim.privacy.mechanisms")
     ),
     "attack": Part("Attacks", ("fedsim_audit.attacks",)),
     "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),

@@ -88,7 +88,7 @@ with tempfile.TemporaryDirectory() as name:
     report = audit_job(
         read_job(folder / "job.toml"),
         [read_party_file(folder / f"{party}.toml") for party in ("city", "rentals")],
-        AuditSettings(epochs=1, targets=30, tries=0),  # quick, for a first look
+        AuditSettings(epochs=1, targets=30),  # quick, for a first look
     )
 print(report.headline)
 

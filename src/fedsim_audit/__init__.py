@@ -1,7 +1,7 @@
 """Attacks on one's own linkage and training before anything is shared, compared with what the job claims.
 
-Importing this package registers the command ``fedsim audit``, the calculations and the document of ``fedsim
-privacy``, and what ``fedsim approve`` measures.
+Importing this package registers the command ``fedsim audit``, the table of noise and
+the document of ``fedsim privacy``, and what ``fedsim approve`` measures.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ __all__ = ["AuditReport", "AuditSettings", "audit_job"]
 __getattr__ = lazy_exports(__name__, {"audit_report": ["AuditReport", "AuditSettings"], "audit_run": ["audit_job"]})
 
 COMMANDS.register("audit", "fedsim_audit.cli.audit_commands:audit")
-for _name in ("governance", "tau", "sigma", "epsilon", "table"):
+for _name in ("governance", "table"):
     COMMANDS.register(f"privacy {_name}", f"fedsim_audit.cli.audit_commands:{_name}")
 METRICS.register(
     "rank-hamming",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fedsim.report import page
 from fedsim.report.charts import attack_figures
-from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
+from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
 
@@ -41,7 +41,6 @@ def audit_page(report: AuditReport) -> str:
         effort=effort,
         rows=[_cells(row, report.limit, numbers, several) for row in report.rows],
         guarantees=list(numbers),
-        advice=[(a.attack, a.setting, format_percent(a.leak), a.cost, a.reached) for a in report.advice],
     )
 
 
@@ -62,7 +61,7 @@ def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int], several: boo
         f"{found.attack}, {row.about}" if several else found.attack,
         found.adversary.value,
         row.learns,
-        row.explanation if row.fails(limit) else "",
+        f"{row.explanation} To limit it, {row.remedy}." if row.fails(limit) else "",
         found.measure,
         f"{value} ({low} to {high}){error}",
         format_number(found.blind),

@@ -1,8 +1,9 @@
 """Planned attacks, what the job guarantees against them, and the report of an audit."""
 
 import math
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from importlib import import_module
 from typing import Any
@@ -44,8 +45,6 @@ class AuditSettings:
         Epochs of the recorded training.
     targets
         Number of records that the slow attacks try.
-    tries
-        Number of settings that the advice tries for one finding; 0 for no advice.
     memory
         Attacks that need more than this many bytes are skipped.
 
@@ -61,13 +60,12 @@ class AuditSettings:
     most_records: int = 5_000
     epochs: int = FULL_EPOCHS
     targets: int = FULL_TARGETS
-    tries: int = 4
     memory: int = DEFAULT_MEMORY
 
     def __post_init__(self) -> None:
         validation.validate_number(self.limit, "limit", least=0, below=1)
         validation.validate_number(self.metres, "metres", above=0)
-        least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": MIN_TARGETS, "tries": 0}
+        least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": MIN_TARGETS}
         for name, low in least.items():
             validation.validate_integer(getattr(self, name), name, least=low)
 
@@ -147,6 +145,26 @@ EXPLANATIONS = {
     "{learns}: {measure} {score}, compared with {once} without them",
 }
 
+_ENCODING = "encodings that keep similarities reveal this: choose a coordinator that you trust, or salt the field"
+_NOISE = "add noise to similarities (tau or sigma), or blur places"
+_SEALED = "seal the labels (protection.gradients = 'none')"
+_FEWER_JOBS = "accept fewer jobs (policy.max_jobs), or protect what a single one reveals"
+REMEDIES = {
+    AttackKind.GREEDY: _NOISE,
+    AttackKind.LIKELIHOOD: _NOISE,
+    AttackKind.DISTANCES: _NOISE,
+    AttackKind.LOCATION: "blur places (blur.epsilon_per_km)",
+    AttackKind.BIT_ORDER: f"{_ENCODING}; blur places",
+    AttackKind.NAMES: _ENCODING,
+    AttackKind.INVERSION: "add noise to features (protection.features.noise)",
+    AttackKind.GRADIENTS: _SEALED,
+    AttackKind.COMPLETION: _SEALED,
+    AttackKind.ROW_COUNTS: _SEALED,
+    AttackKind.REPEATED_LINKS: _FEWER_JOBS,
+    AttackKind.REPEATED_FEATURES: _FEWER_JOBS,
+    AttackKind.PROBING: "answer fewer new records (policy.max_new_records)",
+}
+
 
 @dataclass(frozen=True)
 class AuditRow:
@@ -190,6 +208,11 @@ class AuditRow:
         sentence = EXPLANATIONS[found.kind].format(**facts)
         return f"{sentence[0].upper()}{sentence[1:]}."
 
+    @property
+    def remedy(self) -> str:
+        """The setting that limits such an attack."""
+        return REMEDIES[self.found.kind]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the row in JSON types."""
 
@@ -205,6 +228,7 @@ class AuditRow:
             "victim": self.victim.value,
             "learns": self.learns,
             "explanation": self.explanation,
+            "remedy": self.remedy,
             **found,
             "leak": self.leak,
             "guarantee": self.guarantee.sentence,
@@ -266,7 +290,9 @@ def run_attacks(
             skipped.append(SkippedAttack(attack.who, attack.what, why))
             continue
         try:
+            began = time.perf_counter()
             found, promised = attack.run(), attack.guarantee
+            found = replace(found, seconds=time.perf_counter() - began)
             guarantee = promised if isinstance(promised, Guarantee) else promised()
             rows.append(AuditRow(about, attack.victim, attack.learns, found, guarantee))
         except errors.FedSimError as error:
@@ -278,18 +304,6 @@ def run_attacks(
 
 
 @dataclass(frozen=True)
-class Advice:
-    """A setting that was tried against a finding: whether it reaches the limit, and what it costs."""
-
-    about: str
-    attack: str
-    setting: str
-    leak: float
-    reached: bool
-    cost: str
-
-
-@dataclass(frozen=True)
 class AuditReport:
     """All results of an audit; ``notes`` say how far they can be trusted, ``tables`` whose tables were attacked."""
 
@@ -298,7 +312,6 @@ class AuditReport:
     limit: float
     rows: tuple[AuditRow, ...]
     skipped: tuple[SkippedAttack, ...]
-    advice: tuple[Advice, ...]
     notes: tuple[str, ...]
     tables: tuple[str, ...] = ()
     settings: AuditSettings | None = None
@@ -350,7 +363,6 @@ class AuditReport:
             "exceeds": bool(self.over) or bool(self.broken),
             "findings": [row.as_dict() for row in self.rows],
             "not_attacked": [{"adversary": s.who.value, "what": s.what, "why": s.why} for s in self.skipped],
-            "advice": [asdict(advice) for advice in self.advice],
             "notes": list(self.notes),
         }
 

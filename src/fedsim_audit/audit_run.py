@@ -1,27 +1,23 @@
-"""Run an audit: read the tables, link, attack, search for settings that help."""
+"""Run an audit: read the tables, link and attack."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.job import Blur, FeatureTerms, Job, Protection
+from fedsim.config.job import Job
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
-from fedsim.config.stored_audit import Adversary, AttackKind
+from fedsim.config.stored_audit import Adversary
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
-from fedsim.training.data import Metrics
-from fedsim.types import Floats
 from fedsim_audit import audit_report, budget_attacks, linkage_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
-STAGES = {"link": 0.0, "primary": 0.02, "coordinator": 0.2, "train": 0.25, "repeat": 0.4, "advice": 0.65, "end": 1.0}
-SEARCH_EFFORT = 4  # the search for settings attacks a quarter of the records of the audit itself
+STAGES = {"link": 0.0, "primary": 0.03, "coordinator": 0.3, "train": 0.4, "repeat": 0.6}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +42,10 @@ class PreparedAudit:
     inputs: split_attacks.TrainingInputs | None
     job: Job
     policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
-    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     def budget(self, settings: audit_report.AuditSettings) -> budget_attacks.BudgetAudit:
         """Return the attacks of a primary that asks again."""
-        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings, self.sent)
+        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings)
 
 
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
@@ -119,7 +114,6 @@ def audit_job(
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
     rows: list[audit_report.AuditRow] = []
     skipped: list[audit_report.SkippedAttack] = []
-    advices: list[audit_report.Advice] = []
     for place, name in enumerate(tables.secondaries):
 
         def passed(share: float, place: int = place) -> None:
@@ -130,7 +124,6 @@ def audit_job(
         found, left = attack_secondary(audited, settings, passed)
         rows += found
         skipped += [*missing, *left]
-        advices += recommend_settings(audited, found, settings, passed)
     notes = [*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"]
     absent = [str(party) for party in job.parties if party.role is not Role.PRIMARY and party not in tables.policies]
     if absent:
@@ -143,7 +136,6 @@ def audit_job(
         settings=settings,
         rows=tuple(rows),
         skipped=(*skipped, *audit_report.NEVER_ATTACKED),
-        advice=tuple(advices),
         notes=tuple(notes),
         tables=tuple(str(own.party) for own in files if own.data is not None),
     )
@@ -208,219 +200,3 @@ def attack_secondary(
     progress(STAGES["repeat"])
     found, left = audit_report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
     return rows + found, skipped + left
-
-
-# Advice: the weakest setting that brings an attack under the limit. Settings go from the weakest to the strongest.
-
-BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilometre
-SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
-NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-LINKAGE_SETTINGS = {
-    "blur": ("blur with epsilon_per_km", BLUR_EPSILONS),
-    "sigma": ("sigma", SIGMA_LEVELS),
-}
-POLICY_LIMITS = {"max_jobs": (50.0, 20.0, 10.0, 5.0, 2.0, 1.0), "max_new_records": (5_000.0, 2_000.0, 1_000.0, 0.0)}
-QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
-
-# The mechanisms that may help against an attack, in the order in which they are tried.
-MITIGATIONS = {
-    AttackKind.LOCATION: ("blur",),
-    AttackKind.GREEDY: ("sigma",),
-    AttackKind.DISTANCES: ("sigma",),
-    AttackKind.LIKELIHOOD: ("sigma", "blur"),
-    AttackKind.BIT_ORDER: ("blur",),
-    AttackKind.INVERSION: ("features",),
-    AttackKind.GRADIENTS: ("sealed",),
-    AttackKind.COMPLETION: ("sealed",),
-    AttackKind.ROW_COUNTS: ("sealed",),
-    AttackKind.REPEATED_LINKS: ("max_jobs",),
-    AttackKind.REPEATED_FEATURES: ("max_jobs",),
-    AttackKind.PROBING: ("max_new_records",),
-}
-_ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
-_ONE_JOB = "the policy already allows only one job; protect what that job reveals"
-NO_MITIGATION = {
-    AttackKind.BIT_ORDER: _ENCODING,
-    AttackKind.NAMES: _ENCODING,
-    AttackKind.REPEATED_LINKS: _ONE_JOB,
-    AttackKind.REPEATED_FEATURES: _ONE_JOB,
-}
-
-
-@dataclass(frozen=True)
-class Mitigation:
-    """A mechanism with its settings; ``measure`` returns the leak and the cost under one of them."""
-
-    setting: Callable[[float], str]
-    values: Sequence[float]
-    measure: Callable[[float], tuple[float, str]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class MitigationSearch:
-    """A linkage that is attacked again under other settings."""
-
-    audited: PreparedAudit
-    settings: audit_report.AuditSettings
-
-    @property
-    def setup(self) -> linkage_attacks.AttackSetup:
-        return self.audited.setup
-
-    @property
-    def inputs(self) -> split_attacks.TrainingInputs | None:
-        return self.audited.inputs
-
-    @cached_property
-    def unprotected(self) -> split_attacks.CutTranscript | None:
-        """A short training without protection, for comparison."""
-        if self.inputs is None:
-            return None
-        return split_attacks.record_training(self.inputs, self.setup.linkage(), self.settings.epochs, Protection())
-
-    @cached_property
-    def plain(self) -> linkage_attacks.AuditedLinkage:
-        """The linkage without blurring, for comparison."""
-        return self.setup.linkage(blur=None)
-
-    def mitigation(self, name: str, secret: str) -> Mitigation:
-        """Return the mechanism of this name as a protection of a secret."""
-        if name in LINKAGE_SETTINGS:
-            setting, values = LINKAGE_SETTINGS[name]
-            return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
-        if name in POLICY_LIMITS:
-            measure = partial(self._ask_less, name, secret)
-            return Mitigation(lambda value: f"policy.{name} = {value:g}", self.lower_limits(name), measure)
-        if name == "sealed":
-            measure = partial(self._train_again, name, secret)
-            return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
-        measure = partial(self._train_again, name, secret)
-        return Mitigation(lambda noise: f"protection.features with noise = {noise:g}", NOISE_LEVELS, measure)
-
-    def lower_limits(self, name: str) -> Sequence[float]:
-        """Return the limits of a policy that are below the present one."""
-        allowed = self.audited.budget(self.settings).allowance
-        present = {"max_jobs": allowed.jobs, "max_new_records": allowed.new_records}[name]
-        return [limit for limit in POLICY_LIMITS[name] if limit < present]
-
-    def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
-        """Return the leak of a linkage with more blur or noise, and what that costs."""
-        if name == "blur":
-            linkage = self.setup.linkage(blur=make_blur(self.setup, value))
-            cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
-        else:
-            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities are less informative"
-        rng = np.random.default_rng([self.settings.seed, 4])
-        primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
-        coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
-        return self._best_advantage([*primary, *coordinator], secret), cost
-
-    def _ask_less(self, name: str, secret: str, value: float) -> tuple[float, str]:
-        """Return the leak if the policies of secondary and coordinator allow less, and what that costs."""
-        secondary, coordinator = (own.model_copy(update={name: int(value)}) for own in self.audited.policies)
-        fewer = replace(self.audited, policies=(secondary, coordinator))
-        rng = np.random.default_rng([self.settings.seed, 10])
-        return self._best_advantage(fewer.budget(self.settings).attacks(rng), secret), "the primary may ask less often"
-
-    def _train_again(self, side: str, secret: str, noise: float) -> tuple[float, str]:
-        """Return the leak of a training with sealed labels or noise on features, and what that costs."""
-        if self.inputs is None:
-            raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
-        linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
-        protection = make_protection(side, noise)
-        transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
-        attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
-        if not self.inputs.labelled:
-            return self._best_advantage(attacks, secret), "the cost depends on the primary's labels"
-        without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
-        quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
-        return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
-
-    def _best_advantage(self, attacks: Iterable[audit_report.PlannedAttack], secret: str) -> float:
-        """Return the best advantage of all attacks on the secret, whatever its interval."""
-        relevant = [
-            replace(attack, guarantee=audit_report.NO_GUARANTEE)
-            for attack in attacks
-            if _secret(attack.kind, attack.learns) == secret
-        ]
-        rows, _ = audit_report.run_attacks("", relevant, self.settings.memory)
-        return max((row.found.advantage for row in rows), default=0.0)
-
-
-def make_blur(setup: linkage_attacks.AttackSetup, epsilon_per_km: float) -> Blur:
-    """Return the blur of the linkage's places."""
-    if setup.place_columns is None:
-        message = "no identifiers are latitude and longitude, so there is nothing to blur; choose another mechanism"
-        raise SettingError(message, code="no-places")
-    return Blur(latitude=setup.place_columns[0], longitude=setup.place_columns[1], epsilon_per_km=epsilon_per_km)
-
-
-def make_protection(side: str, noise: float) -> Protection:
-    """Return sealed labels if ``side`` is "sealed", or else noise on features."""
-    return Protection(gradients="none") if side == "sealed" else Protection(features=FeatureTerms(noise=noise))
-
-
-def recommend_settings(
-    audited: PreparedAudit,
-    rows: Sequence[audit_report.AuditRow],
-    settings: audit_report.AuditSettings,
-    progress: ProgressCallback = lambda _: None,
-) -> list[audit_report.Advice]:
-    """Search advice against the worst finding above the limit of each adversary and secret."""
-    if settings.tries == 0:
-        return []
-    setup = audited.setup
-    worst: dict[tuple[str, ...], audit_report.AuditRow] = {}
-    for row in sorted(rows, key=lambda row: row.leak):
-        if row.leak > settings.limit:
-            worst[row.found.adversary.value, _secret(row.found.kind, row.learns)] = row
-    fewer = replace(settings, targets=max(settings.targets // SEARCH_EFFORT, audit_report.MIN_TARGETS))
-    search, advice = MitigationSearch(audited, fewer), []
-    for place, row in enumerate(worst.values()):
-        found = row.found
-        progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))
-        impossible = {"blur"} if setup.place_columns is None else set()
-        impossible |= {name for name in POLICY_LIMITS if not search.lower_limits(name)}
-        names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
-        if not names:
-            reason = NO_MITIGATION.get(found.kind, "no setting of a job changes this")
-            advice.append(audit_report.Advice(setup.name, found.attack, "", row.leak, False, reason))
-        for name in names:
-            mitigation = search.mitigation(name, _secret(found.kind, row.learns))
-            advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
-    return advice
-
-
-def _secret(kind: AttackKind, learns: str) -> str:
-    """Return an id of what is learned: a primary that asks again learns filters, and places, by the same attack."""
-    return f"{kind.secret}: {learns}" if kind in (AttackKind.REPEATED_LINKS, AttackKind.PROBING) else kind.secret
-
-
-def _search_weakest_setting(
-    about: str, attack: str, mitigation: Mitigation, settings: audit_report.AuditSettings
-) -> audit_report.Advice:
-    """Bisect for the weakest setting under the limit; return the strongest if even that one is above it."""
-    low, high = 0, len(mitigation.values) - 1
-    leak, cost = mitigation.measure(mitigation.values[high])
-    reached = leak <= settings.limit
-    for _ in range(settings.tries if reached else 0):
-        if low >= high:
-            break
-        middle = (low + high) // 2
-        tried = mitigation.measure(mitigation.values[middle])
-        if tried[0] <= settings.limit:
-            high, (leak, cost) = middle, tried
-        else:
-            low = middle + 1
-    return audit_report.Advice(about, attack, mitigation.setting(mitigation.values[high]), leak, reached, cost)
-
-
-def model_quality(metrics: Metrics) -> tuple[str, float]:
-    """Return the metric that judges a training, with its value."""
-    name = next(name for name in QUALITY_METRICS if name in metrics)
-    return name, metrics[name]
-
-
-def _quality_text(metrics: Metrics) -> str:
-    name, value = model_quality(metrics)
-    return f"{name} {value:.4g}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,7 +106,6 @@ class BudgetAudit:
     secondary: Policy
     coordinator: Policy
     settings: AuditSettings
-    sent: dict[int, Floats] = field(default_factory=dict)  # by job, what trained embeddings send
 
     @property
     def setup(self) -> AttackSetup:
@@ -292,7 +291,7 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
 
     def invert(number: int) -> AttackFinding:
         for each in range(len(guesses), number):
-            guesses.append(guess_features(_sent_rows_of(audit, inputs, used, each)[rows], features, known))
+            guesses.append(guess_features(sent_rows(inputs, used, job_secret(audit, each))[rows], features, known))
         # The same models and intervals for every number of jobs, so that only what they reveal differs.
         models = np.random.default_rng([audit.setup.seed, 11])
         return repeated_inversion_attack(guesses[:number], features, known, rng=models)
@@ -309,15 +308,6 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
     memory = 16.0 * features.size * jobs
     yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
-
-
-def _sent_rows_of(audit: BudgetAudit, inputs: TrainingInputs, features: Features, number: int) -> Floats:
-    """Return what a secondary sends of all its rows in one of its jobs; what took long to train is kept."""
-    if not audit.trains_embedding:
-        return sent_rows(inputs, features, job_secret(audit, number))
-    if number not in audit.sent:
-        audit.sent[number] = sent_rows(inputs, features, job_secret(audit, number))
-    return audit.sent[number]
 
 
 def job_secret(audit: BudgetAudit, number: int) -> bytes:

@@ -10,8 +10,8 @@ from fedsim.linkage import link
 from fedsim.linkage.soft_linkage import fit_scale, improvement_from_links, similarities
 from fedsim.privacy.bounds import lowest_bound, success_bound
 from fedsim.types import Floats, LinkageResult
-from fedsim_audit.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
 from fedsim_lab.dataset_cases import identifier_tables
+from fedsim_lab.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
 from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, ResultTable, run_facts
 from fedsim_lab.study_config import PaperStudy
 from fedsim_lab.study_runner import StudyContext, load_sample, missing_data_note, part_cases

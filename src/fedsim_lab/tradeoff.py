@@ -11,16 +11,20 @@ import typer
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_table, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
-from fedsim.config.job import Protection
+from fedsim.config.job import Blur, FeatureTerms, Protection
 from fedsim.config.stored_audit import AttackKind
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import lowest_bound
 from fedsim.report import page, svg
 from fedsim.report.formatting import format_number
 from fedsim.report.page import write_page
+from fedsim.training.data import Metrics
 from fedsim_audit import audit_report, audit_run, linkage_attacks, split_attacks
 
 TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
+BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5)  # per kilometre
+NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
 # The mechanisms that can be swept, and the attacks that each of them should stop.
 SWEEPS = {
     "tau": (AttackKind.GREEDY, AttackKind.LIKELIHOOD),
@@ -74,7 +78,7 @@ def sweep_mechanism(
             "", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory
         )
         best = max(rows, key=lambda row: row.found.advantage).found
-        quality = audit_run.model_quality(transcript.metrics)
+        quality = model_quality(transcript.metrics)
         points.append(TradeoffPoint(name, settings.seed, best.advantage, best.attack, *quality))
     return points
 
@@ -92,13 +96,27 @@ def _sweep_settings(
         levels = [tau for tau in TAU_LEVELS if tau > least]
         points += [(f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()) for tau in levels]
     elif sweep == "blur":
-        for epsilon in audit_run.BLUR_EPSILONS[:7]:
-            linkage = setup.linkage(tau=None, sigma=None, blur=audit_run.make_blur(setup, epsilon))
+        for epsilon in BLUR_EPSILONS:
+            linkage = setup.linkage(tau=None, sigma=None, blur=make_blur(setup, epsilon))
             points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
     else:
-        for noise in audit_run.NOISE_LEVELS:
-            points.append((f"noise {noise:g}", plain, audit_run.make_protection(sweep, noise)))
+        for noise in NOISE_LEVELS:
+            points.append((f"noise {noise:g}", plain, Protection(features=FeatureTerms(noise=noise))))
     return points
+
+
+def make_blur(setup: linkage_attacks.AttackSetup, epsilon_per_km: float) -> Blur:
+    """Return the blur of the linkage's places."""
+    if setup.place_columns is None:
+        message = "no identifiers are latitude and longitude, so there is nothing to blur; sweep another mechanism"
+        raise SettingError(message, code="no-places")
+    return Blur(latitude=setup.place_columns[0], longitude=setup.place_columns[1], epsilon_per_km=epsilon_per_km)
+
+
+def model_quality(metrics: Metrics) -> tuple[str, float]:
+    """Return the metric that judges a training, with its value."""
+    name = next(name for name in QUALITY_METRICS if name in metrics)
+    return name, metrics[name]
 
 
 def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:

@@ -51,13 +51,6 @@ class AttackKind(Enum):
     REPEATED_FEATURES = "repeated-features"
     PROBING = "probing"  # predictions of made-up records
 
-    @property
-    def secret(self) -> str:
-        """An id for what is learnt; attacks on one secret compete, and a protection must stop all of them."""
-        kinds = AttackKind
-        shared = {kinds.LIKELIHOOD: kinds.GREEDY, kinds.COMPLETION: kinds.GRADIENTS}
-        return shared.get(self, self).value
-
 
 @dataclass(frozen=True)
 class AuditShortfall:

@@ -1,10 +1,7 @@
 """The result of an attack, with confidence intervals and AUC."""
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import ParamSpec
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import beta, rankdata
@@ -19,7 +16,6 @@ MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
 # Figures of attacks that repeat requests.
 REPETITIONS, SCORE_ONCE, JOBS_ALLOWED = "repetitions", "score without repetition", "jobs that the policy allows"
-Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class AttackFinding:
     figures
         Additional figures, by name.
     seconds
-        The time the attack took; ignored when findings are compared.
+        The time the attack took in an audit; ignored when findings are compared.
 
     Examples
     --------
@@ -84,18 +80,6 @@ class AttackFinding:
     def advantage(self) -> float:
         """The score on a scale from blind guessing (0) to certainty (1)."""
         return max(0.0, (self.score.value - self.blind) / (1.0 - self.blind)) if self.blind < 1 else 0.0
-
-
-def timed(attack: Callable[Arguments, AttackFinding]) -> Callable[Arguments, AttackFinding]:
-    """Measure the time of an attack and record it in the finding."""
-
-    @wraps(attack)
-    def measured(*arguments: Arguments.args, **settings: Arguments.kwargs) -> AttackFinding:
-        began = time.perf_counter()
-        finding = attack(*arguments, **settings)
-        return replace(finding, seconds=time.perf_counter() - began)
-
-    return measured
 
 
 def binomial_estimate(hits: int, trials: int, level: float = CONFIDENCE_LEVEL) -> IntervalEstimate:

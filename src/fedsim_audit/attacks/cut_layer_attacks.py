@@ -17,7 +17,7 @@ from fedsim.errors import InputError
 from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import AnyArray, Floats, Integers
 from fedsim_audit.attacks import attack_finding
-from fedsim_audit.attacks.attack_finding import AttackFinding, timed
+from fedsim_audit.attacks.attack_finding import AttackFinding
 
 FOLDS = 3
 MIN_ROWS_FOR_MLP = 50
@@ -103,7 +103,6 @@ def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Float
 # gradients; mean_label_by_row computes what can be inferred in that case.
 
 
-@timed
 def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> AttackFinding:
     """Distinguish two classes by the norm of their gradients.
 
@@ -128,7 +127,6 @@ def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> Attac
     return _label_finding("gradient norm", score, len(positive), "gradients at the cut layer, and which class is rarer")
 
 
-@timed
 def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
     """Distinguish two classes by the angle to the gradients of the ``known`` rows.
 
@@ -181,7 +179,6 @@ def _label_finding(attack: str, score: attack_finding.IntervalEstimate, targets:
 # leaks is only the difference from the same attack on its raw features.
 
 
-@timed
 def completion_attack(
     activations: Floats, features: Floats, labels: AnyArray, known: Integers, *, rng: Generator
 ) -> AttackFinding:
@@ -226,7 +223,6 @@ def completion_attack(
     return replace(found, kind=AttackKind.COMPLETION, figures=figures)
 
 
-@timed
 def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
     """Learn features from activations on the ``known`` rows, and guess the features of all other rows.
 

@@ -17,7 +17,7 @@ from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Bits, Flags, Floats, Floats32, Integers
-from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, bootstrap_estimate, timed
+from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, bootstrap_estimate
 
 SEED_SIZES = (6, 10, 15, 25, 40)  # numbers of most common filters to name by frequency alone; all are tried
 GROWTH_FACTOR = 1.3  # of the number of named filters from round to round
@@ -78,7 +78,6 @@ class NameList:
     grams: GramFunction
 
 
-@timed
 def frequency_attack(
     filters: Bits, public: NameList, truth: Integers, *, flip_probability: float = 0.0
 ) -> AttackFinding:
@@ -217,7 +216,6 @@ def name_similarity(names: Sequence[str], grams: GramFunction) -> Floats:
     return _dice(gram_matrix(names, grams))
 
 
-@timed
 def graph_attack(encoded: Floats, plain: Floats, truth: Integers, *, seeds: Integers | None = None) -> AttackFinding:
     """Pair the records of two similarity matrices, of filters and of names.
 
@@ -356,7 +354,6 @@ def find_bit_chains(ones: Flags, fields: int, *, flip_probability: float = 0.0) 
     return [attempts[best][number] for number in order]
 
 
-@timed
 def order_attack(
     filters: Bits, truth: Floats, known: Integers, *, rng: Generator, flip_probability: float = 0.0
 ) -> AttackFinding:
@@ -406,7 +403,6 @@ def order_attack(
     return AttackFinding(attack, AttackKind.BIT_ORDER, who, measure, score, 0.0, len(ones), knew, figures)
 
 
-@timed
 def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Generator) -> AttackFinding:
     """Treat encoded positions as an unlabelled map, and rotate and scale it until the known records fit.
 

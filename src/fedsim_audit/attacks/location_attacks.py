@@ -20,7 +20,7 @@ from fedsim.linkage.search.runner import Records, take_records
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
 from fedsim_audit.attacks import attack_finding
-from fedsim_audit.attacks.attack_finding import AttackFinding, timed
+from fedsim_audit.attacks.attack_finding import AttackFinding
 from fedsim_audit.attacks.similarity_attacks import (
     MIN_SIGMA,
     LinksByPartner,
@@ -126,7 +126,6 @@ PLAIN_CENTROID = CentroidRule("link graph", f"{_LINKS}; no similarity", centroid
 RANKED_CENTROID = CentroidRule("link graph with ranks", f"{_LINKS}, in which order; no similarity", ranked_centroids)
 
 
-@timed
 def link_graph_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, way: CentroidRule = PLAIN_CENTROID
 ) -> AttackFinding:
@@ -155,7 +154,6 @@ def link_graph_attack(
 # a near one that is not listed is pushed away.
 
 
-@timed
 def consistency_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, rounds: int = CONSISTENCY_ROUNDS
 ) -> AttackFinding:
@@ -288,7 +286,6 @@ def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> Sim
     return line
 
 
-@timed
 def multilateration_attack(view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator) -> AttackFinding:
     """Locate every listed partner from noisy similarities that fall with the distance in metres.
 
@@ -385,7 +382,6 @@ class PlaceEncoder(Protocol):
     def encode(self, places: Floats) -> Records: ...
 
 
-@timed
 def grid_attack(
     view: PrimaryView,
     own: Floats,

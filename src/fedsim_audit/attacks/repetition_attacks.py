@@ -22,7 +22,7 @@ from fedsim.errors import InputError
 from fedsim.privacy.geodesy import mean_place, to_degrees, to_metres
 from fedsim.types import Floats, Integers
 from fedsim_audit.attacks import attack_finding, location_attacks
-from fedsim_audit.attacks.attack_finding import AttackFinding, timed
+from fedsim_audit.attacks.attack_finding import AttackFinding
 from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
 from fedsim_audit.attacks.location_attacks import LocationGuesses, PlaceEncoder, TrueLocations
 from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
@@ -98,7 +98,6 @@ def locate_rows(
     return found
 
 
-@timed
 def location_attack(
     located: Mapping[str, Floats], own: Floats, truth: TrueLocations, *, rng: Generator
 ) -> AttackFinding:
@@ -131,7 +130,6 @@ def guess_features(sent: Floats, features: Floats, known: Integers) -> Floats:
     return held_out_ridge(sent, wanted, known)
 
 
-@timed
 def repeated_inversion_attack(
     guesses: Sequence[Floats], features: Floats, known: Integers, *, rng: Generator
 ) -> AttackFinding:

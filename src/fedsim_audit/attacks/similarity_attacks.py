@@ -23,7 +23,7 @@ from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import bayes_success, success_bound
 from fedsim.types import Floats, Integers, LinkageResult, Scale
-from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, sample_targets, timed
+from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, sample_targets
 
 TARGETS_PER_TILE = 64
 MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
@@ -236,7 +236,6 @@ def expected_success_rate(distance: Floats, scale: Scale, sigma: float) -> float
     return float(np.average(ndtr(high) - ndtr(low), weights=times))
 
 
-@timed
 def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     """Guess the distance of every link (steps 1 and 2 of the greedy attack).
 
@@ -267,7 +266,6 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     return AttackFinding("greedy, distances", kind, who, measure, score, blind, len(right), knew, figures)
 
 
-@timed
 def greedy_attack(
     view: PrimaryView, codes: Codebook, *, rng: Generator, queries: int = 1, targets: int | None = 5_000
 ) -> AttackFinding:
@@ -344,7 +342,6 @@ def deviance(similarity: Floats, distance: Floats, scale: Scale, sigma: float) -
     return np.asarray((((similarity[:, None] - expected) / max(sigma, MIN_SIGMA)) ** 2).sum(axis=0))
 
 
-@timed
 def likelihood_attack(
     view: PrimaryView, codes: Codebook, *, rng: Generator, targets: int | None = 500
 ) -> AttackFinding:

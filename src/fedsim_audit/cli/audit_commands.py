@@ -25,7 +25,7 @@ def audit(
     out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("audit"),
     limit: Annotated[
         float,
-        option("GAIN", "Largest acceptable gain over guessing (0 to 1); settings below it are proposed."),
+        option("GAIN", "Largest acceptable gain over guessing (0 to 1)."),
     ] = 0.01,
     fail_above: Annotated[
         float | None, option("GAIN", "Same as --limit, but exit with code 2 if an attack exceeds it.")
@@ -34,9 +34,7 @@ def audit(
     seed: Annotated[int, option("N", "Random seed.")] = 0,
     most_records: Annotated[int, option("N", "Sample larger tables to this many records.")] = 5_000,
     epochs: Annotated[int, option("N", "Epochs of the training that is attacked.")] = 3,
-    quick: Annotated[
-        bool, flag("Fewer records, one epoch, no search for settings: under a minute.", "--quick")
-    ] = False,
+    quick: Annotated[bool, flag("Fewer records, one epoch: under a minute.", "--quick")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +52,7 @@ def audit(
     settings = AuditSettings(limit=limit, metres=metres, seed=seed, most_records=most_records, epochs=epochs)
     if quick:
         records = min(most_records, QUICK_RECORDS)
-        settings = replace(settings, most_records=records, targets=QUICK_TARGETS, tries=0, epochs=1)
+        settings = replace(settings, most_records=records, targets=QUICK_TARGETS, epochs=1)
     exceeded = run_audit(job, parties, settings, opt.check_out_name(out), OutputMode(quiet, as_json))
     if fail_above is not None and exceeded:
         raise typer.Exit(2)
@@ -94,50 +92,9 @@ def governance(
     OutputMode(quiet, as_json).show(value, lambda: print_lines(lines))
 
 
-# Noise and bounds
+# Noise and its bound
 
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
-NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
-DistanceSpread = Annotated[float, option("X", "Standard deviation of the distances, which are integers (Hamming).")]
-
-
-def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: JsonOnly = False) -> None:
-    """Print the bound on the success of the greedy attack, for normal similarities (paper, Theorem 2)."""
-    from fedsim.privacy.bounds import success_bound
-
-    _print_value("tau", success_bound(sigma, spread), ".4e", as_json)
-
-
-def sigma(
-    tau: Annotated[float, option("TAU", "Bound on the success of the paper's greedy attack.")],
-    spread: DistanceSpread,
-    as_json: JsonOnly = False,
-) -> None:
-    """Print the smallest noise for a bound on the greedy attack, for normal similarities (paper, Theorem 2)."""
-    from fedsim.privacy.bounds import sigma_for_bound
-
-    _print_value("sigma", sigma_for_bound(tau, spread), ".6g", as_json)
-
-
-def epsilon(
-    sigma: NoiseSigma,
-    spread: DistanceSpread,
-    mean: Annotated[float, option("X", "Mean of the negative distances (mu_0 of the paper).")],
-    records: Annotated[int, option("N", "Number of primary records.")],
-    as_json: JsonOnly = False,
-) -> None:
-    """Print the smallest epsilon provable with the paper's sensitivity (Theorem 1, delta 1e-5); not a guarantee."""
-    from fedsim_audit.differential_privacy import PAPER_DELTA, least_epsilon, paper_sensitivity
-
-    sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
-    _print_value("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity, delta=PAPER_DELTA), ".4g", as_json)
-
-
-def _print_value(name: str, value: float, form: str, as_json: bool) -> None:
-    if as_json:
-        opt.print_json({name: value})
-    else:
-        typer.echo(format(value, form))
 
 
 def table(

@@ -1,5 +1,6 @@
 """Attack a job's tables and convert noise to bounds (``fedsim audit``, ``fedsim privacy``)."""
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.cli.options import OutputMode, echo, parse_names
+from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import (
     as_text,
     print_lines,
@@ -33,9 +34,9 @@ from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
 from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim_audit.audit_run import audit_job, prepare_audit, read_audit_tables
-from fedsim_audit.differential_privacy import PAPER_DELTA, link_sensitivity
 
 VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
+DELTA = 1e-5  # of the epsilon that is printed
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")
 
 
@@ -69,14 +70,9 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     failing = [row for row in report.rows if row.fails(report.limit)]
     print_lines(["what the attacks marked ! mean:"] if failing else [])
     print_lines(wrap_item(f"{row.found.attack}: {row.explanation}") for row in failing)
-    if report.over and not report.advice:
-        over = f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}"
-        typer.echo(f"{over}; no settings were searched")
-    print_lines([f"to stay under {report.limit:g}:"] if report.advice else [])
-    for advice in report.advice:
-        found = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})" if advice.setting else ""
-        text = (found if advice.reached else f"not even {found}") if found else f"no setting found; {advice.cost}"
-        echo(wrap_item(f"{advice.attack}: {text}"))
+    remedies = dict.fromkeys(row.remedy for row in failing)
+    print_lines(["what limits them:"] if remedies else [])
+    print_lines(map(wrap_item, remedies))
     print_lines(["not attacked:"] if report.skipped else [])
     print_lines(wrap_item(f"{skipped.who.value}: {skipped.what} - {skipped.why}") for skipped in report.skipped)
     typer.echo(f"Wrote {out}.html and {out}.json")
@@ -136,20 +132,21 @@ def print_privacy_table(
     except ValueError:
         message = "--taus is not a list of numbers separated by commas, such as 0.01,0.001"
         raise SettingError(message, code="invalid-taus") from None
-    sensitivity = link_sensitivity(links=links, changed_bits=1, spread=measured)
+    # How far all similarities move together when one bit of a partner's filter changes; each moves by 1 / spread.
+    sensitivity = math.sqrt(links) / measured
     rows = []
     for tau in bounds:
         sigma = sigma_for_bound(tau, measured)
         row = {"tau": tau, "sigma": sigma}
         if distance is not None:
             row["bayes"] = bayes_success(sigma, measured, distance)
-        row["epsilon"] = gaussian_epsilon(sigma=sigma, delta=PAPER_DELTA, sensitivity=sensitivity)
+        row["epsilon"] = gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)
         rows.append(row)
     lowest = lowest_bound(measured)
 
     def print_text() -> None:
         typer.echo(f"spread {measured:.6g}; no tau at or below {lowest:.4e} can be guaranteed")
-        title = f"epsilon (delta {PAPER_DELTA:g}, {links} links, filters that differ in one bit)"
+        title = f"epsilon (delta {DELTA:g}, {links} links, filters that differ in one bit)"
         forms = {"tau": "g", "sigma": ".6g", "bayes": ".4g", "epsilon": ".4g"}
         cells = [tuple(format(value, forms[name]) for name, value in row.items()) for row in rows]
         print_table(("tau", "sigma", *(("bayes",) if distance is not None else ()), title), cells)
@@ -160,4 +157,4 @@ def print_privacy_table(
         )
         typer.echo(wrap_text("", f"{about}{'.' if distance is None else ': column bayes, for these tables.'}"))
 
-    mode.show({"spread": measured, "floor": lowest, "delta": PAPER_DELTA, "links": links, "rows": rows}, print_text)
+    mode.show({"spread": measured, "floor": lowest, "delta": DELTA, "links": links, "rows": rows}, print_text)

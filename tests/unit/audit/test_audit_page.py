@@ -10,7 +10,7 @@ import pytest
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
 from fedsim_audit.audit_page import attack_figures, audit_page
-from fedsim_audit.audit_report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
+from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, AuditSettings, Guarantee
 from fedsim_audit.cli.audit_output import findings_table
 
 
@@ -22,15 +22,14 @@ def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) 
 
 
 def page(*rows: AuditRow) -> str:
-    advice = (Advice("rentals", "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
-    return audit_page(AuditReport("flats", "a" * 64, 0.01, rows, NEVER_ATTACKED, advice, ("a note",)))
+    return audit_page(AuditReport("flats", "a" * 64, 0.01, rows, NEVER_ATTACKED, ("a note",)))
 
 
 def test_a_broken_guarantee_stands_first_and_everything_is_escaped():
     found = page(row(0.9, 0.05))
     assert "BROKEN" in found
     assert "<rentals>" not in found
-    assert "sigma = 4" in found
+    assert "add noise to similarities" in found
 
 
 def test_nothing_above_the_limit_is_said_calmly():
@@ -54,7 +53,7 @@ def test_every_kind_of_attack_is_explained_in_one_sentence(kind):
 
 def test_failing_attacks_are_red_in_the_terminal():
     rows = row(0.4, None), row(0.001, None, AttackKind.DISTANCES)
-    table = findings_table(AuditReport("flats", "a" * 64, 0.01, rows, NEVER_ATTACKED, (), ()))
+    table = findings_table(AuditReport("flats", "a" * 64, 0.01, rows, NEVER_ATTACKED, ()))
     assert [line.style for line in table.rows] == [None, "red", ""]
 
 
@@ -71,7 +70,7 @@ def test_a_promise_against_several_attacks_is_written_once_and_named_by_its_numb
 
 
 def test_the_page_says_how_hard_the_audit_tried():
-    report = AuditReport("flats", "a" * 64, 0.01, (row(0.2, 0.5),), NEVER_ATTACKED, (), ())
+    report = AuditReport("flats", "a" * 64, 0.01, (row(0.2, 0.5),), NEVER_ATTACKED, ())
     found = audit_page(replace(report, settings=AuditSettings(epochs=1, targets=100, most_records=1000)))
     assert 'id="effort"' in found
     assert "at most 1,000 records" in found

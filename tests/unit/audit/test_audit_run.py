@@ -71,16 +71,6 @@ def test_an_attack_that_cannot_run_leaves_its_reason():
     assert skipped[0].why == "no record has a partner"
 
 
-def test_advice_names_a_setting_that_was_measured(folder):
-    settings = replace(FAST, tries=2, limit=0.3, epochs=2)
-    report = audit_job(read_job(folder / "job.toml"), read_party_files(folder, "city", "rentals"), settings)
-    reached = [advice for advice in report.advice if advice.reached]
-    assert 'protection.gradients = "none"' in {one.setting for one in report.advice}
-    assert all(advice.leak <= 0.3 for advice in reached)
-    labels = [advice for advice in report.advice if advice.setting == 'protection.gradients = "none"']
-    assert all(advice.reached and advice.leak == 0 for advice in labels)
-
-
 @pytest.mark.parametrize("change", [{"limit": 1.0}, {"metres": 0.0}, {"most_records": 3}])
 def test_settings_out_of_range_are_refused(change):
     with pytest.raises(SettingError):

@@ -14,17 +14,15 @@ from fedsim.config.stored_audit import AttackKind
 from fedsim_audit.attacks.attack_finding import JOBS_ALLOWED, SCORE_ONCE, AttackFinding
 from fedsim_audit.audit_report import AuditRow, AuditSettings, Verdict, run_attacks
 from fedsim_audit.audit_run import (
-    MitigationSearch,
     PreparedAudit,
     audit_job,
     prepare_audit,
     read_audit_tables,
-    recommend_settings,
 )
 from fedsim_audit.budget_attacks import Allowance, BudgetAudit, probe_rows, probes_per_row
 from job_fixtures import lay_out
 
-FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
+FAST = AuditSettings(targets=50, epochs=1, most_records=300)
 SEALED = Protection(gradients="none", features=FeatureTerms(noise=1.0))
 BLUR = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
 
@@ -116,33 +114,3 @@ def test_an_audit_reads_the_limits_of_the_parties_whose_files_are_here(folder, t
     allowed = {row.found.figures[JOBS_ALLOWED] for row in report.rows if row.found.kind is AttackKind.REPEATED_LINKS}
     assert allowed == {4.0}
     assert any("notary" in note for note in report.notes)
-
-
-def test_advice_tries_limits_below_those_of_the_policy_only(sealed):
-    search = MitigationSearch(replace(sealed, policies=(Policy(max_jobs=6), Policy(max_new_records=2_000))), FAST)
-    assert list(search.mitigation("max_jobs", "").values) == [5, 2, 1]
-    assert list(search.mitigation("max_new_records", "").values) == [1_000, 0]
-
-
-def test_a_policy_that_allows_one_job_gets_no_limit_as_advice(sealed):
-    audited = replace(sealed, policies=(Policy(max_jobs=1), Policy()))
-    rows = list(rows_of(budget(audited, audited.policies[0]), AttackKind.REPEATED_FEATURES).values())
-    [advice] = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
-    assert advice.setting == ""
-    assert not advice.reached
-
-
-def test_filters_and_places_that_are_found_by_asking_again_get_advice_each(folder):
-    audited = prepared(folder, tau=None, sigma=1.0, k=2)
-    rows = list(rows_of(budget(audited), AttackKind.REPEATED_LINKS).values())
-    assert len(rows) == 2
-    advice = recommend_settings(audited, rows, replace(FAST, tries=1, limit=0.0))
-    assert {each.attack for each in advice} == {row.found.attack for row in rows}
-
-
-def test_advice_against_repetition_names_a_limit_of_the_policy(folder):
-    audited, settings = prepared(folder, Protection(gradients="none")), replace(FAST, tries=2, limit=0.5)
-    rows = list(rows_of(budget(audited), AttackKind.REPEATED_FEATURES).values())
-    advice = recommend_settings(audited, rows, settings)
-    assert [each.setting for each in advice] == ["policy.max_jobs = 1"]
-    assert not advice[0].reached  # without noise, one job shows the features as well as many

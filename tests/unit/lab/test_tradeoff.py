@@ -10,7 +10,7 @@ from audit_fixtures import FAST, read_party_files
 from error_fixtures import raises
 from fedsim.config.job import read_job
 from fedsim.errors import SettingError
-from fedsim_audit import audit_run
+from fedsim_lab import tradeoff
 from fedsim_lab.tradeoff import TradeoffPoint, sweep_mechanism, tradeoff_page
 from job_fixtures import lay_out
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_noise_on_features_lowers_the_gain_of_inversion(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_run, "NOISE_LEVELS", (16.0,))
+    monkeypatch.setattr(tradeoff, "NOISE_LEVELS", (16.0,))
     job, files, seen = read_job(folder / "job.toml"), read_party_files(folder, "city", "rentals"), []
     plain, noisy = sweep_mechanism(job, files, FAST, "features", seen.append)
     assert seen == ["no features", "noise 16"] == [plain.setting, noisy.setting]

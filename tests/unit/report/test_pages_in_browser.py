@@ -28,7 +28,7 @@ from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
 from fedsim_audit.audit_page import audit_page
-from fedsim_audit.audit_report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
+from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
 from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE, until
@@ -59,9 +59,8 @@ def audit_text() -> str:
         {},
         1.0,
     )
-    advice = (Advice(HOSTILE, "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
     rows = (AuditRow(HOSTILE, Victim.SECONDARY, "its filter", found, Guarantee("tau=0.05", 0.05)),)
-    return audit_page(AuditReport(HOSTILE, "a" * 64, 0.01, rows, NEVER_ATTACKED, advice, ("a note",)))
+    return audit_page(AuditReport(HOSTILE, "a" * 64, 0.01, rows, NEVER_ATTACKED, ("a note",)))
 
 
 def tradeoff_text() -> str:

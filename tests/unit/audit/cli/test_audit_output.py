@@ -17,7 +17,7 @@ from fedsim_audit.audit_report import AuditReport, AuditSettings, Verdict
 from fedsim_audit.audit_run import audit_job
 from fedsim_audit.cli.audit_output import findings_table
 
-FAST = AuditSettings(targets=30, tries=0, epochs=1, most_records=200)
+FAST = AuditSettings(targets=30, epochs=1, most_records=200)
 HEAD = """
 name = "firms"
 coordinator = { name = "notary", address = "127.0.0.1:50051" }

@@ -7,10 +7,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from fedsim.cli import main
 from fedsim.errors import SettingError
 from fedsim.privacy.mechanisms import gaussian_delta, gaussian_epsilon
-from fedsim_audit.differential_privacy import largest_delta, least_epsilon, link_sensitivity, paper_sensitivity
+from fedsim_lab.differential_privacy import largest_delta, least_epsilon, link_sensitivity, paper_sensitivity
 
 sigmas = st.floats(0.1, 20)
 deltas = st.floats(1e-10, 0.1)
@@ -63,29 +62,6 @@ def test_enough_noise_needs_no_epsilon():
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(SettingError):
         gaussian_epsilon(**{"sigma": 1.0, "delta": 1e-5, "sensitivity": 1.0, **setting})
-
-
-@pytest.mark.parametrize(
-    ("words", "printed"),
-    [
-        ("tau --sigma 4 --spread 21178.86", "1.9417e-05"),
-        ("tau --sigma 0.4 --spread 21178.86", "5.0720e-05"),
-        ("sigma --tau 0.01 --spread 21178.86", "0.00188"),
-        ("epsilon --sigma 4 --spread 21178.86 --mean -46237.78 --records 141050", "2.963e+09"),
-    ],
-)
-def test_the_command_prints_the_papers_figures(words, printed, capsys):
-    with pytest.raises(SystemExit) as left:
-        main(["privacy", *words.split()])
-    assert left.value.code in (0, None)
-    assert capsys.readouterr().out.startswith(printed)
-
-
-def test_an_unreachable_tau_names_the_floor(capsys):
-    with pytest.raises(SystemExit) as left:
-        main(["privacy", "sigma", "--tau", "1e-6", "--spread", "21178.86"])
-    assert left.value.code == 2
-    assert "1.88" in capsys.readouterr().err
 
 
 def test_the_papers_sensitivity_is_far_from_the_derived_one():
