@@ -1,4 +1,4 @@
-"""One registry for each kind of choice: metrics, encodings, methods, presets, transports.
+"""One registry for each kind of choice: metrics, encodings, methods, presets, engines, transports.
 
 Command-line choices, the job schema, validation, ``fedsim explain`` and the documentation read their names from here,
 so adding a choice takes one class and one registration::
@@ -332,6 +332,9 @@ for _name, _dtype, _value_bytes, _row_bytes, _summary in (
         value_bytes=_value_bytes,
         row_bytes=_row_bytes,
     )
+
+ENGINES = Registry("engine")  # where a linkage search runs
+ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (

@@ -1,13 +1,16 @@
-"""Operating a party: certificates, relay, telemetry, drift, GPU search, tables in parts, key servers.
+"""Operating a party: certificates, relay, telemetry, drift, GPU search, tables in parts, Ray, key servers, exports.
 
-Importing this package registers the commands ``fedsim certs`` and ``fedsim relay``, and the services that the
-core calls.
+Importing this package registers the commands ``fedsim certs`` and ``fedsim relay``, the engine ``ray`` and the services
+that the core calls.
 """
 
-from fedsim.registry import COMMANDS, SERVICES
+from fedsim.registry import COMMANDS, ENGINES, SERVICES
 
 COMMANDS.register("certs", "fedsim_ops.cli.certs_commands:app", section="Agree on a job")
 COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
+ENGINES.register(
+    "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
+)
 for _service, _function in (
     ("connection", "open_connection"),
     ("grpc-target", "grpc_target"),
@@ -21,7 +24,9 @@ SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
+SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
+SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
 SERVICES.register("parted-table", "fedsim_ops.partitioned_linkage:PartedTable")
 SERVICES.register("link-in-parts", "fedsim_ops.partitioned_linkage:link_in_parts")
 SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")

@@ -21,31 +21,26 @@ import polars as pl
 
 from fedsim.data.sql import TableSource
 from fedsim.errors import FileError
+from fedsim.linkage.engines import RECORDS_PER_TASK, CandidateChunk, Engine, QueryTile, TileBest, records_per_chunk
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.link_files import encoded_table_digest, part_name, save_links
-from fedsim.linkage.metrics import Metric, SaturatingMetric
-from fedsim.linkage.search import runner
-from fedsim.linkage.search.runner import Records
+from fedsim.linkage.metrics import Metric
 from fedsim.linkage.soft_linkage import (
     BackendOptions,
-    SearchMemory,
     check_noise,
     fit_scale_in_parts,
     link_warnings,
     prepare_tables,
-    search_prepared,
     similarities,
 )
 from fedsim.storage.files import atomic_write, ensure_folder, resumable_folder
 from fedsim.storage.tensor_file import load_tensors, save_tensors
-from fedsim.types import AnyArray, EncodedTable, Floats, Integers, LinkageResult, Scale
+from fedsim.types import EncodedTable, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_k
 from fedsim.version import VERSION
 
 BEST_FORMAT, MANIFEST = "fedsim best candidates 1", "manifest.json"
 SAMPLED_RECORDS = 1024
-RECORDS_PER_TILE = 16_384
-CHUNK_BYTES = 2**28  # of candidates; an index of places takes about six times as much
 DEFAULT_OPTIONS = BackendOptions()
 
 
@@ -68,30 +63,6 @@ class TableInParts(Protocol):
     def chunks(self, size: int) -> Iterator[Any]:
         """Yield the identifiers of ``size`` records at a time, in a form that :func:`fedsim.linkage.link` accepts."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class _CandidateChunk:
-    """Prepared candidates, the table row of the first one, and how to search them."""
-
-    metric: Metric
-    records: Records
-    first: int
-    k: int
-    options: BackendOptions
-
-
-@dataclass(frozen=True, eq=False)
-class TileBest:
-    """The nearest candidates of a tile of T queries, at most w so far, and which pairs have nothing in common."""
-
-    partner: Integers  # (T, w)
-    distance: Floats  # (T, w)
-    disjoint: AnyArray | None = None  # (T, w), 0 or 1; None if the metric cannot tell
-
-    def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays by name, for a file."""
-        return {name: values for name, values in vars(self).items() if values is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,16 +134,17 @@ def link_in_parts(  # noqa: PLR0913
     *,
     metric: Metric,
     k: int,
+    engine: Engine,
     sigma: float = 0.0,
     rng: np.random.Generator | None = None,
     options: BackendOptions = DEFAULT_OPTIONS,
     ids: Sequence[Any] = (None, None),
-    records_per_file: int = RECORDS_PER_TILE,
+    records_per_file: int = RECORDS_PER_TASK,
 ) -> LinkedParts:
     """Link every primary record to its K most similar secondary records and write a folder of Parquet files.
 
-    The files contain exactly what :func:`fedsim.linkage.link` and :func:`save_links` would produce;
-    :func:`load_links` reads the folder.
+    The files contain exactly what :func:`fedsim.linkage.link` and :func:`save_links` would produce, whatever the
+    engine; :func:`load_links` reads the folder.
 
     Parameters
     ----------
@@ -182,16 +154,18 @@ def link_in_parts(  # noqa: PLR0913
         The folder; it must not exist.
     metric, k, sigma, rng, options
         As in :func:`fedsim.linkage.link`.
+    engine
+        Where to search; it must have been entered.
     ids
         Keys of the records of both tables, or None.
     records_per_file
-        Number of records per tile; a tile is one file of the result.
+        Number of records per tile; a tile is one task and one file of the result.
     """
     k = validate_k(k, len(secondary), f"the {secondary.name} table")
     check_noise(sigma, rng)
     ours, theirs = (next(table.chunks(SAMPLED_RECORDS)) for table in (primary, secondary))
     _, sample = prepare_tables(metric, ours, theirs, (primary.name, secondary.name))
-    rows, wanted = min(_records_per_chunk(metric, sample), len(secondary)), min(k + 1, len(secondary))
+    rows, wanted = min(records_per_chunk(metric, sample), len(secondary)), min(k + 1, len(secondary))
     terms = [BEST_FORMAT, VERSION, repr(metric), k, rows, records_per_file, primary.digest, secondary.digest]
     with resumable_folder(out) as (folder, result):
         work = _Work(folder, hashlib.sha256(json.dumps(terms).encode()).hexdigest())
@@ -203,23 +177,18 @@ def link_in_parts(  # noqa: PLR0913
             if options.progress is not None:
                 options.progress(min(done_tiles * records_per_file, total), total)
 
-        search = replace(options, progress=None)
         progress(chunks * n_tiles)
         for number, raw in enumerate(secondary.chunks(rows)):
             if number < chunks:
                 continue
-            chunk = _CandidateChunk(metric, metric.prepare(raw, secondary.name), number * rows, wanted, search)
+            search = replace(options, progress=None, engine=None)
+            chunk = CandidateChunk(metric, metric.prepare(raw, secondary.name), number * rows, wanted, search)
             ready = [tile for tile in range(n_tiles) if work.has(number, tile)]
-            done, memory = number * n_tiles + len(ready), SearchMemory(plan=plan)
-            progress(done)
-            for tile, part in enumerate(primary.chunks(records_per_file)):
-                if tile in ready:
-                    continue
-                before = work.load(number - 1, tile) if number else None
-                work.save(number, tile, _search_tile(chunk, metric.prepare(part, primary.name), before, memory))
-                done += 1
-                progress(done)
-            plan = memory.plan
+            tiles = _tiles(primary, metric, work, number, records_per_file, frozenset(ready))
+            progress(number * n_tiles + len(ready))
+            for done, (tile, best, plan) in enumerate(engine.search_tiles(chunk, tiles), len(ready) + 1):  # noqa: B007
+                work.save(number, tile, best)
+                progress(number * n_tiles + done)
             work.complete(number + 1, plan)
         nothing: Any = np.empty((0, k))
         about = LinkageResult(
@@ -228,41 +197,12 @@ def link_in_parts(  # noqa: PLR0913
         return _write_parts(result, lambda tile: work.load(n_chunks - 1, tile), n_tiles, about, rng, ids)
 
 
-def _search_tile(chunk: _CandidateChunk, queries: Records, before: TileBest | None, memory: SearchMemory) -> TileBest:
-    """Return the best candidates of some queries in this chunk and earlier ones; ``memory`` keeps the chunk's index.
-
-    The K best of a table are the K best among the K best of its chunks, because results are ordered by (distance, row).
-    """
-    metric, k = chunk.metric, min(chunk.k, runner.count_records(chunk.records))
-    rows, distance, _ = search_prepared(metric, queries, chunk.records, k=k, options=chunk.options, memory=memory)
-    disjoint = None
-    if isinstance(metric, SaturatingMetric):
-        near = (metric.disjoint(queries, runner.take_records(chunk.records, rows[:, place])) for place in range(k))
-        disjoint = np.column_stack([*near]).astype(np.uint8)
-    best = TileBest(rows + chunk.first, distance, disjoint)
-    if before is None:
-        return best
-    # Both are sorted and earlier rows are lower, so a stable sort by distance is a sort by (distance, row).
-    parts = [before.arrays(), best.arrays()]
-    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    order = np.argsort(joined["distance"], axis=1, kind="stable")[:, : chunk.k]
-    return TileBest(**{name: np.take_along_axis(values, order, axis=1) for name, values in joined.items()})
-
-
-def _records_per_chunk(metric: Metric, candidates: Records) -> int:
-    """Return the number of candidates per chunk; all of them if the metric's weights depend on the whole table."""
-    if getattr(metric, "weighs_by_table", False):
-        return 2**62
-    return max(1, CHUNK_BYTES * runner.count_records(candidates) // max(1, _record_bytes(candidates)))
-
-
-def _record_bytes(records: Any) -> int:
-    """Return the approximate size of prepared records in bytes."""
-    if isinstance(records, tuple):
-        return sum(_record_bytes(column) for column in records)
-    if isinstance(records, np.ndarray):
-        return int(records.nbytes)
-    return sum(map(len, getattr(records, "texts", records))) + 64 * len(records)
+def _tiles(
+    primary: TableInParts, metric: Metric, work: _Work, chunk: int, size: int, ready: frozenset[int]
+) -> Iterator[QueryTile]:
+    for tile, raw in enumerate(primary.chunks(size)):
+        if tile not in ready:
+            yield QueryTile(tile, metric.prepare(raw, primary.name), work.load(chunk - 1, tile) if chunk else None)
 
 
 def _write_parts(

@@ -19,6 +19,7 @@ from fedsim.data.table_reader import infer_numbers, read_table, source_files, ta
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
+from fedsim.linkage.engines import load_engine
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.soft_linkage import BackendOptions
@@ -113,6 +114,7 @@ class LinkRequest:
     with_map: bool
     id_column: str | None = None
     secondary_id_column: str | None = None
+    engine: str = "local"
 
     def sides(self) -> tuple[list[TableSource], list[TableSource]]:
         """Return the parts of both tables; most tables are one part."""
@@ -121,7 +123,7 @@ class LinkRequest:
     @property
     def in_parts(self) -> bool:
         """Whether the links go to a folder of files: they, or a table, need not fit into memory."""
-        return self.sides() != ([self.primary], [self.secondary])
+        return self.engine != "local" or self.sides() != ([self.primary], [self.secondary])
 
 
 def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
@@ -160,24 +162,25 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
     if request.page is not None:
         message = "--report needs all links in memory, but these go to a folder of files; omit --report"
         raise SettingError(message, code="report-of-parts")
-    terms = [request.columns, request.secondary_columns, request.fields]
+    engine, terms = load_engine(request.engine), [request.columns, request.secondary_columns, request.fields]
+    engine.check()
     read_primary, read_secondary, metric = _open_tables(request)
     (ours, theirs), ids = request.sides(), _read_ids(request)
     parted_table, link_in_parts = SERVICES["parted-table"], SERVICES["link-in-parts"]
     primary = parted_table(request.primary, ours, read_primary, terms)
     secondary = parted_table(request.secondary, theirs, read_secondary, terms)
-    with progress_bar("linking", "records", hidden=mode.quiet) as progress:
+    with engine, progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
         options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
         settings = {"metric": metric, "k": search["k"], "sigma": search["sigma"], "rng": search["seed"], "ids": ids}
-        found = link_in_parts(primary, secondary, request.out, options=options, **settings)
-        seconds = time.perf_counter() - started
+        found = link_in_parts(primary, secondary, request.out, engine=engine, options=options, **settings)
+        seconds, plan = time.perf_counter() - started, f"{found.plan}; {engine.describe()}"
     summary = LinkSummary(
         records=found.records,
         candidates=found.candidates,
         k=found.k,
         metric=metric.name,
-        plan=found.plan,
+        plan=plan,
         sigma=search["sigma"],
         seconds=seconds,
         nearest_median=found.nearest_median,

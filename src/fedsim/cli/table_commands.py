@@ -225,14 +225,7 @@ METRIC_NAMES = ", ".join(METRICS.names())
 def link(
     primary: Annotated[str, option("TABLE", f"Table whose records need partners: {opt.TABLE_HELP}.")],
     secondary: Annotated[str, option("TABLE", "Table in which to search for partners.")],
-    out: Annotated[
-        Path,
-        option(
-            "FILE",
-            "Parquet file to write; if a table is a folder or a pattern such as 'flats/*.parquet', a new folder of "
-            "such files.",
-        ),
-    ],
+    out: Annotated[Path, option("FILE", "Parquet file to write.")],
     on: Annotated[str, option("COLUMNS", "Columns to compare, such as lat,lon.")] = "",
     metric: Annotated[
         str | None,
@@ -263,6 +256,15 @@ def link(
     backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
     threads: Annotated[int | None, option("N", "Threads. Default: all cores.")] = None,
     device: Annotated[str, option("NAME", "cpu, cuda or auto.")] = "auto",
+    engine: Annotated[
+        str,
+        option(
+            "NAME",
+            "Where to search: local, ray (starts Ray on this machine) or ray:HOST:PORT (a running cluster; ray:auto "
+            "finds it). With Ray, or if a table is a folder or a pattern such as 'flats/*.parquet', --out is a new "
+            "folder of Parquet files.",
+        ),
+    ] = "local",
     separator: opt.Separator = None,
     separator_secondary: opt.SecondarySeparator = None,
     as_json: Json = False,
@@ -292,6 +294,7 @@ def link(
         with_map=map_,
         id_column=id_,
         secondary_id_column=id_secondary,
+        engine=engine,
     )
     # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
     rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))

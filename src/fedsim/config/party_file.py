@@ -29,7 +29,7 @@ from fedsim.protocol.addresses import Proxy, RelayAddress
 from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, read_credentials
-from fedsim.registry import SPLITS
+from fedsim.registry import ENGINES, SPLITS
 from fedsim.storage.files import check_private
 from fedsim.storage.key_source import SecretReference, SecretSource, read_secret
 from fedsim.types import CELL_FORMATS
@@ -46,8 +46,11 @@ PARTY_NAMES_TITLE = "a list of party names"
 URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
 QUERY_TITLE = "one SQL statement that returns a table"
 PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
+ENGINE_TITLE = "local, ray, ray:auto or ray:HOST:PORT"
+TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 KEY_TITLE = "a path, relative to this file, env:NAME or vault:PATH#FIELD"
+_ENGINE_PATTERN = "|".join(f"^{name}{'(:.+)?' if ENGINES.detail(name, 'address') else ''}$" for name in ENGINES)
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
 
 
@@ -73,6 +76,14 @@ def _resolve_secret(value: Any, info: ValidationInfo) -> Any:
     if reference is None or _HEX_KEY.fullmatch(reference.variable):
         return _resolve_path(reference.variable if reference else value, info)
     return reference
+
+
+def _resolve_tracking(value: str, info: ValidationInfo) -> str:
+    """Resolve the folder of ``tensorboard:FOLDER`` relative to the folder of the party file."""
+    kind, mark, place = value.partition(":")
+    if kind == "tensorboard" and place:
+        return f"{kind}{mark}{Path((info.context or {}).get('folder', ''), place)}"
+    return value
 
 
 def _check_unique(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -342,6 +353,7 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
 _NO_CURVES = "only the primary has training curves; remove it"
+_NO_SEARCH = "only a coordinator searches for partners; remove it"
 _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links",)
 }
@@ -353,6 +365,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
         ("serving",): "only the primary serves predictions; remove it",
+        ("tracking",): _NO_CURVES,
         ("policy", "report_metrics"): _NO_CURVES,
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
@@ -361,13 +374,16 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     },
     Role.PRIMARY: {
         **_COORDINATOR_LIMITS,
+        ("engine",): _NO_SEARCH,
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
         **_COORDINATOR_LIMITS,
+        ("engine",): _NO_SEARCH,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
+        ("tracking",): _NO_CURVES,
         ("policy", "report_metrics"): _NO_CURVES,
         ("network", "listen"): "a secondary does not accept connections; remove it",
     },
@@ -394,6 +410,18 @@ class PartyFile(ConfigFile):
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Where this party's networks are trained: cpu, cuda, or auto for the GPU if there is one. The last digits of the
     weights depend on it. A coordinator searches on a GPU whenever that is faster, with the same result."""
+    engine: Annotated[str, Field(pattern=_ENGINE_PATTERN, title=ENGINE_TITLE)] = setting("local", example="ray")
+    """Where a coordinator searches for partners: `local`, this machine; `ray`, a Ray cluster that is started here for
+    the search; `ray:HOST:PORT`, a running cluster of which this machine is a node (`ray:auto` finds it). The links do
+    not depend on it. Requires `pip install fedsim-vfl[ray]`."""
+    tracking: Annotated[
+        str | None,
+        Field(pattern="^(tensorboard|mlflow)(:.+)?$", title=TRACKING_TITLE),
+        AfterValidator(_resolve_tracking),
+    ] = setting(None, example="tensorboard", repr=False)
+    """Where the training curves go besides the run folder; primary only. `tensorboard` writes event files to the folder
+    tensorboard of the run, or to another one (`tensorboard:curves`); `mlflow` logs to MLflow as it is configured, or to
+    a URI (`mlflow:http://127.0.0.1:5000`). Requires `pip install fedsim-vfl[tracking]`."""
     tls: TlsSettings | None = None
     """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
     data: DataSettings | None = None

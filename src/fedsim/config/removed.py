@@ -41,8 +41,6 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "policy.primary": "one list names all other parties; use parties",
     "policy.coordinator": "one list names all other parties; use parties",
     "policy.secondaries": "one list names all other parties; use parties",
-    "engine": "one machine links the tables of a job; remove it",
-    "tracking": "the run folder has the training curves (log.jsonl, report.html); remove it",
     "telemetry.otlp": "a collector can scrape Prometheus metrics and read the log; remove it, and use metrics and logs",
     "data.password_file": "PostgreSQL has its own; remove it, and use PGPASSWORD or ~/.pgpass",
     "policy.explanations": f"{_PROMISE}; remove it",

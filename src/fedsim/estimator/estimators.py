@@ -22,6 +22,7 @@ from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabe
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
 from fedsim.hyperparameters import TrainingSettings, hyperparameters, refuse_renamed
 from fedsim.linkage import Metric
+from fedsim.registry import SERVICES
 from fedsim.splitnn import methods, party_model
 from fedsim.training import Hook, TaskType, explain
 from fedsim.training.config import build_config
@@ -61,6 +62,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         validation_split: str = "random",
         random_state: Any = None,
         device: str = "auto",
+        tracking: str | None = None,
         verbose: bool = False,
         **training: Any,
     ) -> None:
@@ -77,6 +79,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_split = validation_split
         self.random_state = random_state
         self.device = device
+        self.tracking = tracking
         self.verbose = verbose
         refuse_renamed(training)
         if unknown := training.keys() - TRAINING_PARAMETERS.keys():
@@ -141,6 +144,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         plan = FederationPlan(config, tuple(pairs), settings, rules, withheld, refit_trees=eval_set is None)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
         hooks: list[Hook] = [ProgressBar()] if self.verbose else []
+        hooks += [SERVICES["tracking-hook"](settings.tracking)] if settings.tracking else []
         fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
         fresh.federation_, fresh.links_, result = fitted
         fresh.history_ = [asdict(epoch) for epoch in result.history]
@@ -326,6 +330,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         Whether these are drawn one by one, or so that records with equal identifiers stay together.
     random_state : int, RandomState or None
     device : {"auto", "cpu", "cuda"}
+    tracking : str, default=None
+        Where training curves go: ``tensorboard:FOLDER``, ``mlflow`` or ``mlflow:URI``.
     verbose : bool, default=False
         Show a progress bar.
     preset : {"modern", "paper"}, default="modern"

@@ -270,7 +270,7 @@ REQUIRED_FACTS = (
     *("parameters", "seed", "config", "identifiers", "n_features_in"),
     *("feature_names_in", "classes", "target", "history"),
 )
-NOT_STORED = ("secondaries", "random_state", "device")  # tables; replaced by the seed; of the machine
+NOT_STORED = ("secondaries", "random_state", "device", "tracking")  # tables; replaced by the seed; of the machine
 OBJECT_PARAMETERS = ("metric", "method")  # names, or objects that JSON cannot store
 PartyWeights = dict[str, dict[str, Tensor]]
 

@@ -466,6 +466,7 @@ class EstimatorSettings(TrainingSettings):
     validation_fraction: float
     validation_split: str
     device: str
+    tracking: str | None
 
     def __post_init__(self) -> None:
         super().__post_init__()

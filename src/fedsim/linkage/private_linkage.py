@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Intege
 from fedsim.validation import validate_integer, validate_number
 
 if TYPE_CHECKING:
+    from fedsim.linkage.engines import Engine
     from fedsim.linkage.search.runner import SearchProgress
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ def link_encoded_tables(  # noqa: PLR0913
     *,
     threads: int | None = None,
     progress: SearchProgress | None = None,
+    engine: Engine | None = None,
 ) -> tuple[LinkageState, Links]:
     """Link every query; scale and noise are fitted to the ``counted`` queries, the primary's training records.
 
@@ -181,14 +183,14 @@ def link_encoded_tables(  # noqa: PLR0913
     allowed = np.arange(len(candidates), dtype=np.int32)
     if linking.min_degree > 1:
         training, spare = _take(queries, np.flatnonzero(counted)), min(len(shuffled), SPARE_FACTOR * linking.k)
-        lists, _ = topk(training, shuffled, metric=linking.metric, k=spare, threads=threads)
+        lists, _ = topk(training, shuffled, metric=linking.metric, k=spare, threads=threads, engine=engine)
         frequent = mechanisms.MinimumDegree(linking.min_degree, linking.k).apply(lists)
         allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
         if len(allowed) < linking.k:
             message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
             raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
-    rivals = _find_rivals(_take(queries, counted), shuffled, linking, threads) if linking.relative else None
-    pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress, rivals=rivals)
+    rivals = _find_rivals(_take(queries, counted), shuffled, linking, threads, engine) if linking.relative else None
+    pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress, rivals=rivals, engine=engine)
     scale, sigma, tau = _fit_noise(linking, pairs, counted)
     scales = np.zeros((0, 2))
     if linking.field_bytes:
@@ -242,10 +244,12 @@ def _nearest_pairs(  # noqa: PLR0913
     progress: SearchProgress | None = None,
     *,
     rivals: Rivals | None,
+    engine: Engine | None = None,
 ) -> _NearestPairs:
     """Return the K nearest candidates of every query; ``rivals`` only make distances relative, after the search."""
     among = shuffled if len(allowed) == len(shuffled) else _take(shuffled, allowed)
-    partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, threads=threads, progress=progress)
+    options: dict[str, Any] = {"threads": threads, "progress": progress, "engine": engine}
+    partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, **options)
     if among is not shuffled:
         partner = allowed[partner].astype(np.int64)
     pairs = _NearestPairs(queries, shuffled, partner, distance)
@@ -271,11 +275,12 @@ def _find_rivals(
     shuffled: EncodedTable,
     linking: LinkageConfig,
     threads: int | None,
+    engine: Engine | None,
 ) -> Rivals:
     """Search in the other direction: the nearest distinct training records of every candidate."""
     records = EncodedTable(np.unique(training.bits, axis=0), training.n_bits, training.fingerprint)
     n_rivals = min(N_RIVALS + 1, len(records))
-    record, distance = topk(shuffled, records, metric=linking.metric, k=n_rivals, threads=threads)
+    record, distance = topk(shuffled, records, metric=linking.metric, k=n_rivals, threads=threads, engine=engine)
     distances = distance[:, :, None]
     if linking.field_bytes:
         distances = _field_distances(_NearestPairs(shuffled, records, record, distance), linking)

@@ -17,6 +17,7 @@ from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, 
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 if TYPE_CHECKING:
+    from fedsim.linkage.engines import Engine
     from fedsim.linkage.search import runner
     from fedsim.linkage.search.runner import Records, ReusableSearch, SearchProgress
 else:
@@ -39,6 +40,7 @@ class BackendOptions:
     device: str = AUTO
     threads: int | None = None
     progress: SearchProgress | None = None
+    engine: Engine | None = None
 
 
 @dataclass
@@ -59,12 +61,13 @@ def topk(  # noqa: PLR0913
     device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Integers, AnyArray]:
     """Find the K nearest candidates of every query, exactly; ties go to the lower candidate row.
 
     Parameters
     ----------
-    queries, candidates, metric, k, backend, device, threads, progress
+    queries, candidates, metric, k, backend, device, threads, progress, engine
         As in :func:`fedsim.linkage.link`.
 
     Returns
@@ -82,7 +85,7 @@ def topk(  # noqa: PLR0913
     chosen = get_metric(metric)
     sides = prepare_tables(chosen, queries, candidates)
     k = validate_k(k, runner.count_records(sides[1]), "the secondary table")
-    options = BackendOptions(backend, device, threads, progress)
+    options = BackendOptions(backend, device, threads, progress, engine)
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=options)
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
@@ -104,15 +107,18 @@ def search_prepared(
     repeated = len(first) < len(kind)
     distinct = runner.take_records(queries, first) if repeated else queries
     threads = None if options.threads is None else validate_integer(options.threads, "threads", least=1)
-    memory = memory or SearchMemory()
-    if memory.index is None:
-        backend = _choose_backend(metric, distinct, candidates, k, options)
-        search, memory.plan = backend.start(), f"{backend.name}: {backend.reason}"
-        memory.index = search if isinstance(search, runner.ReusableSearch) else None
+    if options.engine is not None:
+        partner, distance, plan = options.engine.search(metric, distinct, candidates, k, options)
     else:
-        search = memory.index.with_queries(distinct)
-    n_queries, plan = runner.count_records(distinct), memory.plan
-    partner, distance = runner.run_search(search, n_queries, k, threads, options.progress)
+        memory = memory or SearchMemory()
+        if memory.index is None:
+            backend = _choose_backend(metric, distinct, candidates, k, options)
+            search, memory.plan = backend.start(), f"{backend.name}: {backend.reason}"
+            memory.index = search if isinstance(search, runner.ReusableSearch) else None
+        else:
+            search = memory.index.with_queries(distinct)
+        n_queries, plan = runner.count_records(distinct), memory.plan
+        partner, distance = runner.run_search(search, n_queries, k, threads, options.progress)
     if not np.isfinite(distance).all():
         raise InputError("distances overflow; use smaller numbers or weights", code="distance-overflow")
     if not repeated:
@@ -278,6 +284,7 @@ def link(  # noqa: PLR0913
     device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
+    engine: Engine | None = None,
     primary_name: str = "primary",
     secondary_name: str = "secondary",
 ) -> LinkageResult:
@@ -303,6 +310,9 @@ def link(  # noqa: PLR0913
         How to search: ``"auto"`` chooses the fastest. The result does not depend on them.
     progress
         A function that is called with the number of records done and the total.
+    engine
+        Where to search: an engine from :mod:`fedsim.linkage.engines` whose context is active; by default, this process.
+        The result does not depend on it.
     primary_name, secondary_name
         Names of the tables in error messages.
 
@@ -326,7 +336,7 @@ def link(  # noqa: PLR0913
     queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = runner.count_records(candidates)
     k = validate_k(k, n_candidates, f"the {secondary_name} table")
-    options = BackendOptions(backend, device, threads, progress)
+    options = BackendOptions(backend, device, threads, progress, engine)
     wanted = min(k + 1, n_candidates)  # one more shows whether the boundary is a tie
     partner, distance, plan = search_prepared(chosen, queries, candidates, k=wanted, options=options)
     next_distance = distance[:, k].copy() if wanted > k else np.full(len(distance), np.inf)

@@ -4,6 +4,7 @@ import logging
 import threading
 
 from fedsim.errors import FedSimError, PeerError
+from fedsim.linkage.engines import load_engine
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
@@ -30,7 +31,14 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / SECRET_FILE), context.party_file.policy
     limits = LinkLimits(policy.max_new_records, policy.max_new_links)
-    role = Coordinator(lists, secret, context.folder / "lists", limits=limits, progress=context.progress.link)
+    role = Coordinator(
+        lists,
+        secret,
+        context.folder / "lists",
+        limits=limits,
+        progress=context.progress.link,
+        engine=load_engine(context.party_file.engine),
+    )
     connection = context.connection
     if role.was_finished and not stay:
         log.info("job '%s' is already finished; with --again at every party it is run again", context.job.name)

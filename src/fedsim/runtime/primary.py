@@ -20,7 +20,7 @@ from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Phase, Role
 from fedsim.protocol.roles.primary_role import send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
-from fedsim.registry import METHODS
+from fedsim.registry import METHODS, SERVICES
 from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL
 from fedsim.runtime.coordinator_linker import CoordinatorLinker
@@ -85,6 +85,9 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         _notify_coordinator(coordinator, context, trained=False)
         acceptor.send_last(Farewell(), FAREWELL_SECONDS)
         return load_outcome(store)
+    tracking = context.party_file.tracking
+    if tracking:
+        hooks = (*hooks, SERVICES["tracking-hook"](tracking, context.job.name, context.folder / "tensorboard"))
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
     recorded = run_inputs(context.folder)

@@ -40,6 +40,7 @@ _warm.set_forkserver_preload(
         "fedsim.cli.party",
         "fedsim.report.run_report",
         "fedsim.runtime.run_local",
+        "fedsim_ops.tracking",
         "numba.core.typing.cffi_utils",
         "torch._dynamo",
     ]

@@ -400,9 +400,11 @@ def test_tables_in_parts_give_the_links_of_whole_tables_in_a_folder(folder: Path
         (["--primary", "empty", "--secondary", "flats.csv", "--out", "new"], "matches no file"),
         (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "empty"], "exists"),
         (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "new", "--report", "page.html"], "--report"),
+        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "rai"], "ray"),
+        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "local:1"], "address"),
     ],
 )
-def test_bad_parts_are_refused_before_any_work(
+def test_bad_parts_and_engines_are_refused_before_any_work(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
 ) -> None:
     (folder / "empty").mkdir()

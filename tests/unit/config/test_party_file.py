@@ -46,6 +46,8 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
     assert party_file.data.file == tmp_path / "rentals.csv"
     assert party_file.linkage.key == Path("/keys/linkage.key")
     assert party_file.party == Party(Role.SECONDARY, "rentals")
+    tracking = file_of(tmp_path, f'tracking = "tensorboard:curves"\n{TEXTS["city"]}').tracking
+    assert tracking == f"tensorboard:{tmp_path / 'curves'}"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,8 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
         ("rentals", "[linkage]", '[label]\ncolumn = "rent"\n[linkage]', "forbidden-for-role", "label"),
         ("rentals", "[linkage]", '[network]\nlisten = "a:1"\n[linkage]', "forbidden-for-role", "network.listen"),
         ("rentals", "[linkage]", "[identifiers.x]\na = 'b'\n[linkage]", "forbidden-for-role", "identifiers.x"),
+        ("rentals", "name =", 'tracking = "mlflow"\nname =', "forbidden-for-role", "tracking"),
+        ("city", "name =", 'tracking = "wandb"\nname =', "invalid-value", "tracking"),
         ("city", '[linkage]\nkey = "linkage.key"', "", "required-for-role", "linkage"),
         ("city", '[label]\ncolumn = "price"', "", "required-for-role", "label"),
         ("city", '["rooms", "storey"]', '["rooms", "rooms"]', "duplicate-name", "features.columns"),

@@ -36,8 +36,6 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
     "policy.primary": 'primary = ["city"]',
     "policy.coordinator": 'coordinator = ["notary"]',
     "policy.secondaries": 'secondaries = ["schools"]',
-    "engine": 'engine = "ray"',
-    "tracking": 'tracking = "mlflow"',
     "telemetry.otlp": 'otlp = "http://127.0.0.1:4318"',
     "data.password_file": 'password_file = "password"',
     "policy.blind_coordinator": "blind_coordinator = true",
@@ -53,15 +51,11 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
 def file_with(folder: Path, setting: str, line: str) -> tuple[Path, str]:
     """A job or party file with a line in the section of this setting, and the full name of the setting."""
     section, _, name = setting.partition(".")
-    top = not name
-    kind = "job_rentals.toml" if top or section in ("policy", "data", "telemetry") else "job.toml"
+    kind = "job_rentals.toml" if section in ("policy", "data", "telemetry") else "job.toml"
     text = (GOLDEN / kind).read_text(encoding="utf-8")
-    path = folder / kind
-    if top:
-        path.write_text(f"{line}\n{text}", encoding="utf-8")
-        return path, setting
     header = "[secondaries.rentals]" if section == "secondaries" else f"[{section}]"
     text = text if header in text else f"{text}\n{header}\n"
+    path = folder / kind
     path.write_text(text.replace(f"{header}\n", f"{header}\n{line}\n"), encoding="utf-8")
     return path, f"secondaries.rentals.{name.partition('.')[2]}" if section == "secondaries" else setting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -400,3 +401,9 @@ def test_a_clock_that_is_behind_is_suspected(folder):
 
 
 # --- names, dates and classes --------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_is_not_installed_fails(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    renamed("notary.toml", "[tls]", 'engine = "ray:auto"\n[tls]')(folder)
+    assert_found(failures(report(folder, "notary")), "engine", "missing-package", "fedsim-vfl[ray]")

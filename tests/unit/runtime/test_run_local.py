@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import _thread
 import signal
+import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +23,11 @@ from session_fixtures import PATIENCE
 def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog, monkeypatch):
     lay_out(tmp_path)
     job, files = read_all(tmp_path)
+    files["city"] = files["city"].model_copy(update={"tracking": "tensorboard"})
+    written = []
+    writer = SimpleNamespace(add_scalar=lambda *given: None, flush=lambda: None, close=lambda: None)
+    tracker = SimpleNamespace(SummaryWriter=lambda folder: written.append(Path(folder)) or writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", tracker)
     first = run_local(job, list(files.values()))
     leftover = [thread for thread in threading.enumerate() if thread.name.startswith("serving ")]
     for thread in leftover:
@@ -30,6 +38,7 @@ def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog, monkeyp
         again = run_local(job, list(files.values()))
     assert again.outcome == first.outcome
     assert again.ledger == []
+    assert [(folder.name, folder.parents[1]) for folder in written] == [("tensorboard", tmp_path / "city-run")]
     assert "already trained" in caplog.text
     assert "waiting for" not in caplog.text
 

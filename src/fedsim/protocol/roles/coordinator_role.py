@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_sea
 from fedsim.storage.files import DigestSet, append_durably, atomic_write, record_digest
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Links, Words
+
+if TYPE_CHECKING:
+    from fedsim.linkage.engines import Engine
 
 LinkMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
 NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
@@ -178,6 +181,7 @@ class LinkedListState:
         counted: Flags,
         secret: bytes,
         progress: LinkProgress,
+        engine: Engine | None = None,
     ) -> tuple[LinkageState, Links]:
         """Link the tables; raise only errors whose text other parties may see."""
         progress(self.name, 0, len(queries))
@@ -187,8 +191,8 @@ class LinkedListState:
             raise PolicyError(fault, code="k-too-large", limit=len(candidates))
         try:
             with _blame_peer(self.name):
-                report = partial(progress, self.name)
-                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name, progress=report)
+                options: dict[str, Any] = {"progress": partial(progress, self.name), "engine": engine}
+                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name, **options)
         except SettingError as error:
             log.error("list '%s' cannot be linked: %s", self.name, error)
             other = "its settings do not fit the tables; the coordinator's log has the details"
@@ -207,14 +211,17 @@ class Coordinator:
         *,
         limits: LinkLimits,
         progress: LinkProgress = lambda name, done, total: None,
+        engine: Engine | None = None,
     ) -> None:
-        self._progress = progress
+        self._progress, self._engine = progress, engine
         self._secret, self._limits, self._end_file = secret, limits, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
         self.finished = threading.Event()
         for partner_list in self._lists.values():
             partner_list.load()
+        if engine is not None and not self.all_linked:
+            engine.check()  # before any party waits for the links
 
     @property
     def was_finished(self) -> bool:
@@ -283,7 +290,8 @@ class Coordinator:
                 return
             with _send_notices(session, f"linking list '{partner_list.name}'"):
                 counted = message.counted.astype(bool)
-                linked = partner_list.link(queries, candidates, counted, self._secret, self._progress)
+                more = self._secret, self._progress, self._engine
+                linked = partner_list.link(queries, candidates, counted, *more)
             records = self._hash_records(partner_list.name, queries)
             most_links = self._count_links(partner_list.name, records, linked[1])
             with self._changed:
