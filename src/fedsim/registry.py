@@ -334,7 +334,7 @@ for _name, _dtype, _value_bytes, _row_bytes, _summary in (
     )
 
 ENGINES = Registry("engine")  # where a linkage search runs
-ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
+ENGINES.register("local", None, summary="This machine.")
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (

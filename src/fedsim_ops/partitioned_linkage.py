@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,14 +21,12 @@ import polars as pl
 
 from fedsim.data.sql import TableSource
 from fedsim.errors import FileError
-from fedsim.linkage.engines import RECORDS_PER_TASK, CandidateChunk, Engine, QueryTile, TileBest, records_per_chunk
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.link_files import encoded_table_digest, part_name, save_links
 from fedsim.linkage.metrics import Metric
 from fedsim.linkage.soft_linkage import (
     BackendOptions,
     check_noise,
-    fit_scale_in_parts,
     link_warnings,
     prepare_tables,
     similarities,
@@ -38,9 +36,19 @@ from fedsim.storage.tensor_file import load_tensors, save_tensors
 from fedsim.types import EncodedTable, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_k
 from fedsim.version import VERSION
+from fedsim_ops.search_tiles import (
+    RECORDS_PER_TASK,
+    CandidateChunk,
+    LocalEngine,
+    QueryTile,
+    TileBest,
+    TileEngine,
+    records_per_chunk,
+)
 
 BEST_FORMAT, MANIFEST = "fedsim best candidates 1", "manifest.json"
 SAMPLED_RECORDS = 1024
+NUMBERS_PER_SUM = 2**18
 DEFAULT_OPTIONS = BackendOptions()
 
 
@@ -134,7 +142,7 @@ def link_in_parts(  # noqa: PLR0913
     *,
     metric: Metric,
     k: int,
-    engine: Engine,
+    engine: TileEngine | None = None,
     sigma: float = 0.0,
     rng: np.random.Generator | None = None,
     options: BackendOptions = DEFAULT_OPTIONS,
@@ -155,12 +163,13 @@ def link_in_parts(  # noqa: PLR0913
     metric, k, sigma, rng, options
         As in :func:`fedsim.linkage.link`.
     engine
-        Where to search; it must have been entered.
+        Where to search; it must have been entered. By default, this process.
     ids
         Keys of the records of both tables, or None.
     records_per_file
         Number of records per tile; a tile is one task and one file of the result.
     """
+    engine = engine or LocalEngine()
     k = validate_k(k, len(secondary), f"the {secondary.name} table")
     check_noise(sigma, rng)
     ours, theirs = (next(table.chunks(SAMPLED_RECORDS)) for table in (primary, secondary))
@@ -194,7 +203,8 @@ def link_in_parts(  # noqa: PLR0913
         about = LinkageResult(
             nothing, nothing, nothing, Scale(0, 1), sigma, metric.name, len(secondary), nothing, plan=plan
         )
-        return _write_parts(result, lambda tile: work.load(n_chunks - 1, tile), n_tiles, about, rng, ids)
+        found = _write_parts(result, lambda tile: work.load(n_chunks - 1, tile), n_tiles, about, rng, ids)
+        return replace(found, plan=f"{plan}; {engine.describe()}")
 
 
 def _tiles(
@@ -317,3 +327,43 @@ def _join_rows(pieces: Sequence[Any]) -> Any:
     if isinstance(pieces[0], EncodedTable):
         return replace(pieces[0], bits=np.concatenate([piece.bits for piece in pieces]))
     return pl.concat(pieces)
+
+
+def fit_scale_in_parts(parts: Callable[[], Iterable[Floats]], n: int) -> tuple[Scale, bool]:
+    """Return the result of :func:`fit_scale` for ``n`` distances in parts, and whether all are equal.
+
+    ``parts`` must return all of them again on every call.
+
+    >>> fit_scale_in_parts(lambda: [np.array([1.0]), np.array([3.0])], 2)
+    (Scale(mean=-2.0, deviation=1.0), False)
+    """
+    least, most = np.inf, -np.inf
+    for part in parts():
+        least, most = min(least, float(part.min())), max(most, float(part.max()))
+    if least == most:
+        return Scale(-least, 1.0), True
+    mean = _sum_in_parts(parts(), n) / n
+    square = _sum_in_parts((np.square(part - mean) for part in parts()), n) / n
+    return Scale(-float(mean), float(np.sqrt(square))), False
+
+
+def _sum_in_parts(parts: Iterable[Floats], n: int) -> Floats:
+    """Return the sum of ``n`` numbers in the order of ``numpy.sum``, which halves the numbers recursively."""
+    remaining, rest = iter(parts), np.empty(0)
+
+    def take(count: int) -> Floats:
+        nonlocal rest
+        pieces = [rest]
+        while sum(map(len, pieces)) < count:
+            pieces.append(next(remaining).ravel())
+        joined = np.concatenate(pieces)
+        rest = joined[count:]
+        return joined[:count]
+
+    def add(count: int) -> Floats:
+        if count <= NUMBERS_PER_SUM:
+            return np.asarray(np.add.reduce(take(count)))
+        half = count // 2 // 8 * 8
+        return add(half) + add(count - half)
+
+    return add(n)

@@ -23,7 +23,11 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 
 from fedsim.errors import DeviceError, FedSimError, SettingError
-from fedsim.linkage.engines import (
+from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory
+from fedsim.types import Floats, Integers
+from fedsim.version import VERSION
+from fedsim_ops.gpu_planner import gpu_backends
+from fedsim_ops.search_tiles import (
     CandidateChunk,
     QueryTile,
     TileBest,
@@ -31,10 +35,6 @@ from fedsim.linkage.engines import (
     search_by_tiles,
     search_tile,
 )
-from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory
-from fedsim.types import Floats, Integers
-from fedsim.version import VERSION
-from fedsim_ops.gpu_planner import gpu_backends
 
 if TYPE_CHECKING:
     from fedsim.linkage.metrics import Metric

@@ -22,15 +22,15 @@ import pytest
 
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage import link, load_links, save_encoded
-from fedsim.linkage.engines import CandidateChunk, Engine, LocalEngine, QueryTile, load_engine
 from fedsim.linkage.metrics import WeightedField, WeightedSum, get_metric
-from fedsim.linkage.soft_linkage import BackendOptions
+from fedsim.linkage.soft_linkage import BackendOptions, Engine, load_engine
 from fedsim.types import EncodedTable
 from fedsim_lab.faults.local_job import NOTARY, RENTALS, LocalJob, create_local_job
 from fedsim_lab.faults.processes import cold
 from fedsim_ops import ray_engine
 from fedsim_ops.partitioned_linkage import link_in_parts
 from fedsim_ops.ray_engine import ask_without_token
+from fedsim_ops.search_tiles import CandidateChunk, LocalEngine, QueryTile
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs fedsim-vfl[ray]")
 
@@ -242,7 +242,7 @@ def test_a_search_goes_on_without_the_last_node_with_a_gpu(
 
 def test_a_wrong_token_and_a_missing_one_are_told_apart_from_no_cluster(cluster: Any, tmp_path: Path) -> None:
     script = (
-        "from fedsim.errors import DeviceError\nfrom fedsim.linkage.engines import load_engine\n"
+        "from fedsim.errors import DeviceError\nfrom fedsim.linkage.soft_linkage import load_engine\n"
         f"try:\n    load_engine('ray:{cluster.address}').check()\nexcept DeviceError as error:\n    print(error.code)"
     )
     home = tmp_path / ".ray"

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,10 +20,9 @@ from fedsim.data.table_reader import infer_numbers, read_table, source_files, ta
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
-from fedsim.linkage.engines import load_engine
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
-from fedsim.linkage.soft_linkage import BackendOptions
+from fedsim.linkage.soft_linkage import BackendOptions, load_engine
 from fedsim.pipeline.party_table import encode_table, fit_encoding
 from fedsim.registry import METRICS, SERVICES
 from fedsim.report import formatting as fmt
@@ -163,24 +163,25 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
         message = "--report needs all links in memory, but these go to a folder of files; omit --report"
         raise SettingError(message, code="report-of-parts")
     engine, terms = load_engine(request.engine), [request.columns, request.secondary_columns, request.fields]
-    engine.check()
+    if engine is not None:
+        engine.check()
     read_primary, read_secondary, metric = _open_tables(request)
     (ours, theirs), ids = request.sides(), _read_ids(request)
     parted_table, link_in_parts = SERVICES["parted-table"], SERVICES["link-in-parts"]
     primary = parted_table(request.primary, ours, read_primary, terms)
     secondary = parted_table(request.secondary, theirs, read_secondary, terms)
-    with engine, progress_bar("linking", "records", hidden=mode.quiet) as progress:
+    with engine or nullcontext(), progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
         options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
         settings = {"metric": metric, "k": search["k"], "sigma": search["sigma"], "rng": search["seed"], "ids": ids}
         found = link_in_parts(primary, secondary, request.out, engine=engine, options=options, **settings)
-        seconds, plan = time.perf_counter() - started, f"{found.plan}; {engine.describe()}"
+        seconds = time.perf_counter() - started
     summary = LinkSummary(
         records=found.records,
         candidates=found.candidates,
         k=found.k,
         metric=metric.name,
-        plan=plan,
+        plan=found.plan,
         sigma=search["sigma"],
         seconds=seconds,
         nearest_median=found.nearest_median,

@@ -31,8 +31,8 @@ from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Intege
 from fedsim.validation import validate_integer, validate_number
 
 if TYPE_CHECKING:
-    from fedsim.linkage.engines import Engine
     from fedsim.linkage.search.runner import SearchProgress
+    from fedsim.linkage.soft_linkage import Engine
 
 log = logging.getLogger(__name__)
 

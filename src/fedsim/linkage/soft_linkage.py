@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import Backend, Metric, SaturatingMetric, get_metric
-from fedsim.registry import SERVICES, LazyModule
+from fedsim.registry import ENGINES, SERVICES, LazyModule
 from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 if TYPE_CHECKING:
-    from fedsim.linkage.engines import Engine
     from fedsim.linkage.search import runner
     from fedsim.linkage.search.runner import Records, ReusableSearch, SearchProgress
 else:
@@ -28,8 +27,47 @@ GPU = "gpu"  # the one backend name that the planner treats specially
 MIN_PAIRS_FOR_GPU = 10**9  # with fewer pairs, estimating costs more than the search
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
-NUMBERS_PER_SUM = 2**18
 HUB_FACTOR = 20  # times the average use
+
+
+class Engine(Protocol):
+    """Runs searches elsewhere, with the same results; a context manager that may start or connect to a cluster."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def check(self) -> None:
+        """Raise an error if searches cannot run; do not start anything."""
+        ...
+
+    def search(
+        self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
+    ) -> tuple[Integers, Floats, str]:
+        """Return the partners and distances of all queries, and the plan."""
+        ...
+
+    def describe(self) -> str:
+        """Return a readable description of where searches run."""
+        ...
+
+
+def load_engine(setting: str) -> Engine | None:
+    """Return the engine for a setting: a name, followed by a colon and an address if the engine has one.
+
+    ``local``, this process, needs none.
+
+    >>> load_engine("local") is None
+    True
+    """
+    name, mark, address = setting.partition(":")
+    engine = ENGINES[name]
+    if mark and not (ENGINES.detail(name, "address") and address):
+        message = f"engine '{setting}' has no valid address; use local, ray, ray:auto or ray:HOST:PORT"
+        raise SettingError(message, code="bad-engine-address", value=setting)
+    return None if engine is None else engine(*[address] * bool(mark))
 
 
 @dataclass(frozen=True)
@@ -189,46 +227,6 @@ def fit_scale(distance: Floats) -> Scale:
     return Scale(-float(distance.mean()), float(distance.std()))
 
 
-def fit_scale_in_parts(parts: Callable[[], Iterable[Floats]], n: int) -> tuple[Scale, bool]:
-    """Return the result of :func:`fit_scale` for ``n`` distances in parts, and whether all are equal.
-
-    ``parts`` must return all of them again on every call.
-
-    >>> fit_scale_in_parts(lambda: [np.array([1.0]), np.array([3.0])], 2)
-    (Scale(mean=-2.0, deviation=1.0), False)
-    """
-    least, most = np.inf, -np.inf
-    for part in parts():
-        least, most = min(least, float(part.min())), max(most, float(part.max()))
-    if least == most:
-        return Scale(-least, 1.0), True
-    mean = _sum_in_parts(parts(), n) / n
-    square = _sum_in_parts((np.square(part - mean) for part in parts()), n) / n
-    return Scale(-float(mean), float(np.sqrt(square))), False
-
-
-def _sum_in_parts(parts: Iterable[Floats], n: int) -> Floats:
-    """Return the sum of ``n`` numbers in the order of ``numpy.sum``, which halves the numbers recursively."""
-    remaining, rest = iter(parts), np.empty(0)
-
-    def take(count: int) -> Floats:
-        nonlocal rest
-        pieces = [rest]
-        while sum(map(len, pieces)) < count:
-            pieces.append(next(remaining).ravel())
-        joined = np.concatenate(pieces)
-        rest = joined[count:]
-        return joined[:count]
-
-    def add(count: int) -> Floats:
-        if count <= NUMBERS_PER_SUM:
-            return np.asarray(np.add.reduce(take(count)))
-        half = count // 2 // 8 * 8
-        return add(half) + add(count - half)
-
-    return add(n)
-
-
 def similarities(
     distance: Floats, scale: Scale, *, sigma: float = 0.0, noise: np.random.Generator | Floats | None = None
 ) -> Floats:
@@ -311,7 +309,7 @@ def link(  # noqa: PLR0913
     progress
         A function that is called with the number of records done and the total.
     engine
-        Where to search: an engine from :mod:`fedsim.linkage.engines` whose context is active; by default, this process.
+        Where to search: an :class:`Engine` whose context is active; by default, this process.
         The result does not depend on it.
     primary_name, secondary_name
         Names of the tables in error messages.

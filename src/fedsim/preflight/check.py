@@ -24,7 +24,7 @@ from typing import TypeVar
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, stored_audit, toml_file
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
-from fedsim.linkage.engines import load_engine
+from fedsim.linkage.soft_linkage import load_engine
 from fedsim.preflight import table
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
@@ -180,8 +180,8 @@ def _is_installed(module: str) -> bool:
 
 def check_engine(place: CheckedParty) -> Iterator[CheckFinding]:
     """Check that what a coordinator searches with is installed and, if it has an address, answers there."""
-    if place.own.engine != "local":
-        load_engine(place.own.engine).check()
+    if (engine := load_engine(place.own.engine)) is not None:
+        engine.check()
         yield ok("engine", place.own.engine)
 
 

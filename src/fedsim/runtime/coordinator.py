@@ -4,7 +4,7 @@ import logging
 import threading
 
 from fedsim.errors import FedSimError, PeerError
-from fedsim.linkage.engines import load_engine
+from fedsim.linkage.soft_linkage import load_engine
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import fedsim
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import fit_scale, load_links, save_links, similarities
+from fedsim.linkage.soft_linkage import load_engine
 from fedsim.types import LinkageResult, Scale
 
 
@@ -159,3 +161,20 @@ def test_the_distance_beyond_the_boundary_is_kept() -> None:
     links = fedsim.link(np.zeros((1, 1)), np.array([[1.0], [2.0], [5.0]]), metric="euclidean", k=2)
     assert links.next_distance.tolist() == [5.0]
     assert fedsim.link(np.zeros((1, 1)), np.ones((2, 1)), metric="euclidean", k=2).next_distance.tolist() == [np.inf]
+
+
+def test_unknown_engines_and_addresses_are_refused() -> None:
+    with pytest.raises(SettingError) as unknown:
+        load_engine("spark")
+    assert unknown.value.code == "unknown-engine"
+    with pytest.raises(SettingError) as address:
+        load_engine("local:6379")
+    assert address.value.code == "bad-engine-address"
+
+
+def test_ray_names_its_extra_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("os.environ", {})
+    with pytest.raises(SettingError) as missing:
+        load_engine("ray")
+    assert (missing.value.code, missing.value.package) == ("missing-package", "ray")

@@ -31,7 +31,7 @@ from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, loa
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Links, Words
 
 if TYPE_CHECKING:
-    from fedsim.linkage.engines import Engine
+    from fedsim.linkage.soft_linkage import Engine
 
 LinkMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
 NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"

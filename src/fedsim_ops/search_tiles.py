@@ -1,4 +1,4 @@
-"""Run searches on this machine or on a cluster, as tiles of queries against chunks of candidates.
+"""Run searches as tiles of queries against chunks of candidates, on this machine or on a cluster.
 
 Because results are ordered by (distance, candidate row), the K best of a table are the K best among the K best of its
 chunks. An engine may therefore search tiles in any order, and again after a failure; every engine returns the same
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from fedsim.errors import SettingError
 from fedsim.linkage.metrics import SaturatingMetric
-from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory, search_prepared
-from fedsim.registry import ENGINES, LazyModule
+from fedsim.linkage.soft_linkage import BackendOptions, Engine, SearchMemory, search_prepared
+from fedsim.registry import LazyModule
 from fedsim.types import AnyArray, Floats, Integers
 
 if TYPE_CHECKING:
@@ -66,48 +65,12 @@ class QueryTile:
     before: TileBest | None = None
 
 
-class Engine(Protocol):
-    """Runs searches; a context manager that may start or connect to a cluster."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def check(self) -> None:
-        """Raise an error if searches cannot run; do not start anything."""
-        ...
-
-    def search(
-        self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
-    ) -> tuple[Integers, Floats, str]:
-        """Return the partners and distances of all queries, and the plan."""
-        ...
+class TileEngine(Engine, Protocol):
+    """An engine that searches tiles of queries."""
 
     def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
         """Yield the number, best candidates and plan of every tile, in any order; hold only a few tiles at a time."""
         ...
-
-    def describe(self) -> str:
-        """Return a readable description of where searches run."""
-        ...
-
-
-def load_engine(setting: str) -> Engine:
-    """Return the engine for a setting: a name, followed by a colon and an address if the engine has one.
-
-    >>> load_engine("local").describe()
-    'this machine'
-    """
-    name, mark, address = setting.partition(":")
-    engine = ENGINES[name]
-    if not mark:
-        return engine()  # type: ignore[no-any-return]
-    if not ENGINES.detail(name, "address") or not address:
-        message = f"engine '{setting}' has no valid address; use local, ray, ray:auto or ray:HOST:PORT"
-        raise SettingError(message, code="bad-engine-address", value=setting)
-    return engine(address)  # type: ignore[no-any-return]
 
 
 class LocalEngine:
@@ -158,7 +121,7 @@ def search_tile(chunk: CandidateChunk, tile: QueryTile, memory: SearchMemory) ->
 
 
 def search_by_tiles(
-    engine: Engine, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
+    engine: TileEngine, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
 ) -> tuple[Integers, Floats, str]:
     """Search tables that are in memory with an engine that searches tiles."""
     n_queries, n_candidates, plan = runner.count_records(queries), runner.count_records(candidates), ""
