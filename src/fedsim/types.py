@@ -40,6 +40,7 @@ NUMBER_FORMATS = (CellFormat.DECIMAL_POINT, CellFormat.DECIMAL_COMMA)
 CELL_FORMATS = {str(written): written for written in CellFormat}
 DATE_FORMATS = (CellFormat.DAY_MONTH_YEAR, CellFormat.MONTH_DAY_YEAR, CellFormat.YEAR_MONTH_DAY)
 
+ENCODED_FORMAT = "fedsim encoded table 1"
 POSITION_DTYPE = np.dtype("<i4")  # one axis of an encoded position, the same on every machine
 
 # The default number of partners per primary record in estimators, commands and new jobs.
@@ -193,6 +194,26 @@ class EncodedTable:
 
     def __len__(self) -> int:
         return len(self.bits)
+
+    @property
+    def spare_bits(self) -> int:
+        """The mask of the unused bits in the last byte of a filter, which must be zero.
+
+        >>> EncodedTable(np.zeros((1, 2), np.uint8), 13, "").spare_bits
+        7
+        """
+        return (1 << (-self.n_bits % 8)) - 1
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of filters, size and fingerprint, on which the coordinator's pseudonyms depend."""
+        digest = hashlib.sha256(f"{ENCODED_FORMAT}|{self.n_bits}|{self.fingerprint}|{len(self)}|".encode())
+        digest.update(np.ascontiguousarray(self.bits).data)
+        return digest.hexdigest()
+
+    def take(self, rows: AnyArray | slice) -> EncodedTable:
+        """Return the filters of some records."""
+        return replace(self, bits=self.bits[rows])
 
     def __repr__(self) -> str:
         return f"EncodedTable({len(self)} records x {self.n_bits} bits, fingerprint {self.fingerprint[:12]})"

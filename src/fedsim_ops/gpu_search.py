@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedsim.errors import DeviceError
-from fedsim.linkage.search.text_array import number_characters, to_text_array
+from fedsim.linkage.search.runner import number_characters, to_text_array
 from fedsim.types import Floats, Integers, Words
 from fedsim_ops import nvrtc
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlsplit
 
 from fedsim.errors import FileError, KeyServerError, SettingError
-from fedsim.storage.key_source import SecretReference
+from fedsim.storage.files import SecretReference
 
 SERVER_SECONDS = 10.0
 MAX_BYTES = 1 << 20  # of an answer

@@ -22,7 +22,7 @@ import polars as pl
 from fedsim.data.sql import TableSource
 from fedsim.errors import FileError
 from fedsim.linkage.identifiers import check_compatible
-from fedsim.linkage.link_files import encoded_table_digest, part_name, save_links
+from fedsim.linkage.link_files import part_name, save_links
 from fedsim.linkage.metrics import Metric
 from fedsim.linkage.soft_linkage import (
     BackendOptions,
@@ -293,7 +293,7 @@ class PartedTable:
             table = self._read(part)
             if isinstance(table, EncodedTable):
                 check_compatible(first, table, (str(parts[0]), str(part)))
-                digest.update(encoded_table_digest(table).encode())
+                digest.update(table.digest.encode())
             else:
                 digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
             self._length += len(table)

@@ -30,8 +30,7 @@ from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.registry import ENGINES, SPLITS
-from fedsim.storage.files import check_private
-from fedsim.storage.key_source import SecretReference, SecretSource, read_secret
+from fedsim.storage.files import SecretReference, SecretSource, check_private, read_secret
 from fedsim.types import CELL_FORMATS
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import polars as pl
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
 from fedsim.storage.tensor_file import damaged_file, read_safetensors, write_safetensors
-from fedsim.types import EncodedTable, LinkageResult, Scale
+from fedsim.types import ENCODED_FORMAT, EncodedTable, LinkageResult, Scale
 
 LINKS_FORMAT, WIDE_LINKS_FORMAT = "fedsim links 2", "fedsim links 1"  # 1 had one row per record, with lists
 LINK_COLUMNS = ("partner", "distance", "similarity")
-ENCODED_FORMAT = "fedsim encoded table 1"
 
 
 def save_links(
@@ -166,7 +165,7 @@ def load_encoded(path: Path | str) -> EncodedTable:
             and bits.dtype == np.uint8
             and bits.shape == (len(bits), -(-n_bits // 8))
             and metadata == _encoded_metadata(table)
-            and not (bits[:, -1] & spare_bits(n_bits)).any()
+            and not (bits[:, -1] & table.spare_bits).any()
         )
     except (ValueError, TypeError, LookupError):
         intact = False
@@ -175,30 +174,10 @@ def load_encoded(path: Path | str) -> EncodedTable:
     return table
 
 
-def spare_bits(n_bits: int) -> int:
-    """Return the mask of the unused bits in the last byte of a filter, which must be zero.
-
-    >>> spare_bits(13)
-    7
-    """
-    return (1 << (-n_bits % 8)) - 1
-
-
 def _encoded_metadata(table: EncodedTable) -> dict[str, str]:
     return {
         "format": ENCODED_FORMAT,
         "n_bits": str(table.n_bits),
         "fingerprint": table.fingerprint,
-        "sha256": encoded_table_digest(table),
+        "sha256": table.digest,
     }
-
-
-def encoded_table_digest(table: EncodedTable) -> str:
-    """Return the SHA-256 of an encoded table: filters, size and fingerprint.
-
-    The coordinator's pseudonyms depend on it. It differs from ``protocol.sealed_rows.offer_digest``, which parties use
-    to avoid sending the same table twice.
-    """
-    digest = hashlib.sha256(f"{ENCODED_FORMAT}|{table.n_bits}|{table.fingerprint}|{len(table)}|".encode())
-    digest.update(np.ascontiguousarray(table.bits).data)
-    return digest.hexdigest()

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.link_files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import PairwiseMetric, SteppedMetric, get_metric
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
@@ -179,17 +178,17 @@ def link_encoded_tables(  # noqa: PLR0913
     check_filters(queries, "primary")
     check_filters(candidates, "secondary")
     order = pseudonym_order(secret, list_name, candidates)
-    shuffled = _take(candidates, order)
+    shuffled = candidates.take(order)
     allowed = np.arange(len(candidates), dtype=np.int32)
     if linking.min_degree > 1:
-        training, spare = _take(queries, np.flatnonzero(counted)), min(len(shuffled), SPARE_FACTOR * linking.k)
+        training, spare = queries.take(np.flatnonzero(counted)), min(len(shuffled), SPARE_FACTOR * linking.k)
         lists, _ = topk(training, shuffled, metric=linking.metric, k=spare, threads=threads, engine=engine)
         frequent = mechanisms.MinimumDegree(linking.min_degree, linking.k).apply(lists)
         allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
         if len(allowed) < linking.k:
             message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
             raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
-    rivals = _find_rivals(_take(queries, counted), shuffled, linking, threads, engine) if linking.relative else None
+    rivals = _find_rivals(queries.take(counted), shuffled, linking, threads, engine) if linking.relative else None
     pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress, rivals=rivals, engine=engine)
     scale, sigma, tau = _fit_noise(linking, pairs, counted)
     scales = np.zeros((0, 2))
@@ -216,7 +215,7 @@ def link_new_records(
     if linking.relative != (state.rivals is not None):
         message = "relative similarities were switched on or off after the list was linked; use the setting of training"
         raise SettingError(message, code="other-similarities")
-    shuffled = _take(state.candidates, state.order)
+    shuffled = state.candidates.take(state.order)
     pairs = _nearest_pairs(queries, shuffled, state.allowed, linking, threads, rivals=state.rivals)
     return _to_private_links(pairs, state, linking, secret, list_name)
 
@@ -247,7 +246,7 @@ def _nearest_pairs(  # noqa: PLR0913
     engine: Engine | None = None,
 ) -> _NearestPairs:
     """Return the K nearest candidates of every query; ``rivals`` only make distances relative, after the search."""
-    among = shuffled if len(allowed) == len(shuffled) else _take(shuffled, allowed)
+    among = shuffled if len(allowed) == len(shuffled) else shuffled.take(allowed)
     options: dict[str, Any] = {"threads": threads, "progress": progress, "engine": engine}
     partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, **options)
     if among is not shuffled:
@@ -295,20 +294,16 @@ def filter_digests(table: EncodedTable) -> AnyArray:
 
 def pseudonym_order(secret: bytes, list_name: str, candidates: EncodedTable) -> Integers:
     """Return the row behind each pseudonym: a permutation that only the holder of the secret knows."""
-    purpose = json.dumps([list_name, encoded_table_digest(candidates)])
+    purpose = json.dumps([list_name, candidates.digest])
     return keyed_prng.secret_permutation(secret, purpose, len(candidates))
 
 
 def check_filters(table: EncodedTable, side: str) -> None:
     """Check a table from another organisation: bits outside the filter would count as differences."""
     width = -(-table.n_bits // 8)
-    if table.bits.ndim != 2 or table.bits.shape[1] != width or (table.bits[:, -1:] & spare_bits(table.n_bits)).any():
+    if table.bits.ndim != 2 or table.bits.shape[1] != width or (table.bits[:, -1:] & table.spare_bits).any():
         message = f"the rows of the {side} table are not filters of {table.n_bits} bits; encode it again"
         raise InputError(message, code="not-filters")
-
-
-def _take(table: EncodedTable, rows: AnyArray) -> EncodedTable:
-    return EncodedTable(table.bits[rows], table.n_bits, table.fingerprint)
 
 
 def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> tuple[Scale, float, float | None]:
@@ -322,7 +317,7 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
     if isinstance(metric, SteppedMetric):
         rows = np.flatnonzero(counted)
         rows = rows[:: -(-len(rows) * distance.shape[1] // MAX_LINKS_FOR_NOISE)]
-        tables = metric.prepare(_take(pairs.queries, rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
+        tables = metric.prepare(pairs.queries.take(rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
         step = metric.steps(*tables, pairs.partner[rows])
         if pairs.typical is not None and not linking.field_bytes:
             step /= pairs.typical[rows, :, 0]

@@ -12,13 +12,20 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedsim.errors import SettingError
+from fedsim.linkage.search.runner import to_text_array
+from fedsim.registry import LazyModule
 from fedsim.types import Floats, Integers
 from fedsim.validation import validate_number
+
+if TYPE_CHECKING:
+    from fedsim.linkage.search import text as text_search
+else:  # numba takes a second to import
+    text_search = LazyModule("fedsim.linkage.search.text")
 
 _SEPARATOR = "\x1e"  # between texts that are normalised as one string; a control character, so no part of a word
 _ACCENTS = re.compile("[\u0300-\u036f]+")  # of Latin, Greek and Cyrillic; marks of other scripts are letters
@@ -232,9 +239,7 @@ class WordTable(NamedTuple):
 
     def document_counts(self) -> Integers:
         """Return the number of texts in which each word of the vocabulary occurs."""
-        from fedsim.linkage.search.text import count_texts  # noqa: PLC0415 - numba takes a second to import
-
-        counts: Integers = count_texts(self.words, self.starts, len(self.vocabulary))
+        counts: Integers = text_search.count_texts(self.words, self.starts, len(self.vocabulary))
         return counts
 
 
@@ -245,11 +250,8 @@ def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
     >>> table.vocabulary, table.words.tolist(), table.starts.tolist()
     (['bel', 'marine', 'gor'], [0, 1, 2, 1], [0, 2, 4])
     """
-    from fedsim.linkage.search.text import number_words  # noqa: PLC0415 - numba takes a second to import
-    from fedsim.linkage.search.text_array import to_text_array  # noqa: PLC0415 - beside its only use
-
     spaced = rules._spaced_texts(texts)
-    words, starts, first = number_words(to_text_array([spaced]).chars, ord(_SEPARATOR), len(texts))
+    words, starts, first = text_search.number_words(to_text_array([spaced]).chars, ord(_SEPARATOR), len(texts))
     return WordTable([spaced[begin:end] for begin, end in first.tolist()], words, starts)
 
 
@@ -311,15 +313,13 @@ class WordWeights:
 
     def _resembled_counts(self, words: Sequence[str], counts: Integers) -> Integers:
         """Return the count of the most frequent word that each word resembles, or 0 if there is none."""
-        from fedsim.linkage.search.text import TextKernel  # noqa: PLC0415 - numba takes a second to import
-
         frequent = self._frequent
         limits = np.fromiter(map(typing_errors, words), np.int64, len(words))
         checked = np.flatnonzero(limits)
         most = np.zeros(len(words), np.int64)
         if not frequent or not len(checked):
             return most
-        kernel = TextKernel(frequent, [words[place] for place in checked.tolist()], normalised=False)
+        kernel = text_search.TextKernel(frequent, [words[place] for place in checked.tolist()], normalised=False)
         for tile in kernel.tiles():
             near = kernel.block(tile) <= limits[checked]  # (frequent words of the tile, words)
             theirs = np.array([self.counts[frequent[row]] for row in tile])[:, np.newaxis]

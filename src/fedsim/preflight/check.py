@@ -36,7 +36,7 @@ from fedsim.protocol.transport import ConnectionLost
 from fedsim.registry import SERVICES
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
-from fedsim.storage.key_source import SecretSource
+from fedsim.storage.files import SecretSource
 from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
@@ -544,7 +544,6 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
     ("records", table.check_records),
     ("steps", table.check_steps),
     ("identifiers", table.check_identifiers),
-    ("linkage", table.check_linkage),
     ("label", table.check_label),
     ("features", table.check_features),
     ("linkage key", check_linkage_key),

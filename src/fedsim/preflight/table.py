@@ -19,7 +19,6 @@ from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
 from fedsim.data.splits import single_record_error
 from fedsim.errors import FedSimError, InputError
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
-from fedsim.linkage.encoding.quality import measure_own_table
 from fedsim.pipeline.party_table import PartyData
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
@@ -265,30 +264,6 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
         unique = dict.fromkeys(column.name for column in columns)
         missing = "" if notes else "none missing, "
         yield ok("identifiers", f"{', '.join(unique)}: {missing}all valid for their encodings")
-
-
-def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Measure on the party's own table what its encoded identifiers find again."""
-    by_secondary: dict[str, list[_LinkingColumn]] = {}
-    for column in case.linking:
-        by_secondary.setdefault(column.secondary, []).append(column)
-    for name, columns in by_secondary.items():
-        terms = case.job.secondaries[name]
-        cells = {column.agreed: column.cells.values for column in columns}
-        cells |= {column.field.salt: column.salt.values for column in columns if column.field.salt and column.salt}
-        faulty = any(
-            [fault for fault in column.cells.faults if not (column.allows_gaps and fault.kind is FaultKind.MISSING)]
-            or list(column.outside_range())
-            for column in columns
-        )
-        if faulty or len(cells) < len(terms.encoding.columns):
-            continue  # reported by the check of the identifiers
-        table = pl.DataFrame([values.alias(agreed) for agreed, values in cells.items()])
-        quality = measure_own_table(terms.encoding, terms.metric, table, k=terms.k, rng=np.random.default_rng(0))
-        for row in quality.rows() if quality else ():
-            value = f"{name}, this table against itself: {row.name} {row.value}"
-            expected = quality is not None and quality.finds_all and row.name in ("found", "ties")
-            yield ok("linkage", value) if expected else info("linkage", f"{value}; {row.fix}" if row.fix else value)
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:

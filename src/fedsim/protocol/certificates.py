@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Party, Role
-from fedsim.storage.files import check_private
-from fedsim.storage.key_source import SecretReference, SecretSource
+from fedsim.storage.files import SecretReference, SecretSource, check_private
 
 _X509_ERRORS = x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType
 # Raised by the library for bytes that are not a certificate it knows.

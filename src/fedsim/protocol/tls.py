@@ -20,7 +20,7 @@ from fedsim.protocol import certificates as certs
 from fedsim.protocol.addresses import Proxy, open_connection, split_address
 from fedsim.protocol.messages import Party
 from fedsim.protocol.transport import ConnectionLost
-from fedsim.storage.key_source import SecretSource
+from fedsim.storage.files import SecretSource
 
 RENEWAL_DAYS = 30  # with fewer days left, commands warn
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)

@@ -406,6 +406,6 @@ def unseal_links(key: Bits, sealed: Bits) -> LinkedRows:
 def offer_digest(table: EncodedTable, *extra: AnyArray) -> str:
     """Return the digest that announces an encoded table, and arrays sent with it, in an Offer message.
 
-    It covers fingerprint and filters. Files use :func:`fedsim.linkage.link_files.encoded_table_digest`, another value.
+    It covers fingerprint and filters. Files use :attr:`EncodedTable.digest`, another value.
     """
     return arrays_digest(np.frombuffer(table.fingerprint.encode(), np.uint8), table.bits, *extra)

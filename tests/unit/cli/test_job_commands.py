@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ from typer.testing import CliRunner, Result
 from fedsim.cli.job_commands import check
 from fedsim.config.job import read_job
 from fedsim.config.toml_file import FILL_IN_MARK
-from fedsim.linkage.encoding.quality import LinkageQuality
-from fedsim.preflight import table
 from job_fixtures import PARTIES, approve_now, change, fill
 
 FILES = [f"{name}.toml" for name in PARTIES]
@@ -97,14 +94,6 @@ def test_a_missing_approval_is_printed_once_with_a_short_hash():
     shown = run("city.toml").output
     assert (shown.count("fedsim approve"), shown.count(job.hash)) == (1, 0)
     assert (run("city.toml", "--verbose").output.count("fedsim approve"), job.short_hash in shown) == (2, True)
-
-
-def test_a_linkage_that_finds_everything_is_shown_on_request_only(monkeypatch):
-    perfect = LinkageQuality(20, 1.0, 1.0, 0.0, 250.0)
-    for quality, shown in ((perfect, False), (replace(perfect, recall_at_k=0.97), True)):
-        monkeypatch.setattr(table, "measure_own_table", lambda *_, found=quality, **__: found)
-        assert ("of the nearest" in run("rentals.toml").output) is shown
-        assert "of the nearest" in run("rentals.toml", "--verbose").output
 
 
 def test_lines_that_nobody_has_filled_in_fail():

@@ -15,7 +15,7 @@ import openbao
 from fedsim.cli import ExitCode, exit_code_for
 from fedsim.errors import FedSimError, FileError, KeyServerError, SettingError
 from fedsim.linkage.encoding import Key
-from fedsim.storage.key_source import SecretReference
+from fedsim.storage.files import SecretReference
 from fedsim_ops import key_server
 
 SECRET = "5eC" + "0" * 61

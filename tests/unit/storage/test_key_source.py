@@ -7,7 +7,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.encoding import Key
-from fedsim.storage.key_source import SecretReference
+from fedsim.storage.files import SecretReference
 
 SECRET = "5eC" + "0" * 61
 

@@ -1,7 +1,7 @@
 """How well an encoding finds the partners of the plain identifiers: recall, ties, fill, saturation and coverage.
 
-With access to both tables, quality is measured between them (``fedsim init`` with two tables, ``fedsim link``,
-experiments); a single party measures it on its own table against itself (``fedsim check``).
+Quality is measured between two tables (``fedsim init`` with both, experiments); without the other table, the primary
+can only judge the links that it received.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ import polars as pl
 
 from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.linkage.encoding.schema import Key, Schema, SchemaField, cell_type
-from fedsim.registry import METRICS
 from fedsim.types import (
     SATURATION_WARNING_SHARE,
     TIE_WARNING_SHARE,
@@ -23,7 +22,6 @@ from fedsim.types import (
     Integers,
 )
 
-MAX_OWN_RECORDS, MAX_OWN_BITS = 400, 16_384  # of a party's own table, because a check takes a second
 MAX_QUERIES = 1_000  # the recall of such a sample is right to about one percent
 MAX_FILTERS, MAX_POSITIONS = 30_000, 1_000_000  # candidates; more filters take long to encode
 REFERENCE_FACTOR = 8  # filters this many times longer stand for the plain identifiers
@@ -38,7 +36,6 @@ STRANGER_RANK, NEAR_SHARE = 10, 0.5
 NEIGHBOUR_SHARE = 0.95
 BEST_LINKED = 0.75  # quantile of the similarity to the last partner
 MIN_RECALL, MIN_COVERED, MAX_FILL = 0.9, 0.5, 0.5
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 QUALITY_HEAD = ("", "value", "what to change")  # above the rows of such a table
 
 
@@ -89,13 +86,6 @@ class LinkageQuality:
     saturated: float | None = None
     covered: float | None = None
     reach_metres: float | None = None
-
-    @property
-    def finds_all(self) -> bool:
-        """Whether the encoded linkage is that of the plain identifiers, rounded to a percent."""
-        rounding = 0.005
-        found = min(self.recall_at_1, self.recall_at_k) >= 1 - rounding
-        return found and self.clear is None and self.ties < rounding
 
     def rows(self) -> list[QualityRow]:
         """Return the figures as the table that every command and report shows.
@@ -233,28 +223,23 @@ def measure_linkage(
     schema, metric
         How the job encodes and compares identifiers.
     primary, secondary
-        Tables with the columns of the schema and no missing cells; large ones are sampled. If both are the same object,
-        the table is measured against itself: places search for their neighbours, and texts with a typo for the
-        original.
+        Tables with the columns of the schema and no missing cells; large ones are sampled.
     k
         Partners per record.
     rng
         Random generator for the sample.
     """
-    itself, has_text = primary is secondary, _has_text(schema)
+    has_text = _has_text(schema)
     everyone = secondary.select(schema.columns).unique(maintain_order=True)
     most = MAX_POSITIONS if schema.positions else MAX_FILTERS
     candidates = everyone[np.sort(rng.permutation(len(everyone))[:most])]
-    queries = candidates if itself else primary.select(schema.columns).unique(maintain_order=True)
-    rows = np.sort(rng.permutation(len(queries))[:MAX_QUERIES])
-    queries, own = queries[rows], rows if itself and not has_text else None
-    if itself and has_text:
-        queries = _with_typos(schema, queries, rng)
-    k = min(k, len(candidates) - (own is not None))
+    queries = primary.select(schema.columns).unique(maintain_order=True)
+    queries = queries[np.sort(rng.permutation(len(queries))[:MAX_QUERIES])]
+    k = min(k, len(candidates))
     key = Key(rng.bytes(32))
     encoded = [schema.encode(table, key, rng) for table in (queries, candidates)]
-    found, distance = _nearest(encoded, metric, k, own)
-    plain, plain_distance = _nearest(_plain_tables(schema, (queries, candidates), key), metric, k, own)
+    found, distance = _nearest(encoded, metric, k)
+    plain, plain_distance = _nearest(_plain_tables(schema, (queries, candidates), key), metric, k)
     hits, clear = (found[:, :k, None] == plain[:, None, :k]).any(axis=1), None
     first, all_k = found[:, 0] == plain[:, 0], hits
     if has_text:
@@ -272,12 +257,12 @@ def measure_linkage(
         common = encoded[0].bits & encoded[1].bits[found[:, k - 1]]
         fill = float(np.bitwise_count(encoded[1].bits).mean() / 8)
         quality = replace(quality, fill=fill, saturated=float((~common.any(axis=1)).mean()))
-    if itself or len(candidates) < max(len(everyone), STRANGER_RANK):
+    if len(candidates) < max(len(everyone), STRANGER_RANK):
         return quality
     if has_text:
         return replace(quality, covered=float(_in_reach(distance).mean()))
     rows = np.sort(rng.permutation(len(candidates))[:MAX_QUERIES])
-    some = EncodedTable(encoded[1].bits[rows], encoded[1].n_bits, encoded[1].fingerprint)
+    some = encoded[1].take(rows)
     neighbours = _at_rank(_nearest([some, encoded[1]], metric, k, rows)[1], min(k, len(candidates) - 1))
     reach = float(np.quantile(neighbours, NEIGHBOUR_SHARE))
     unit = getattr(schema.fields[0].encoding, "metres", None) if len(schema.fields) == 1 else None
@@ -288,54 +273,22 @@ def measure_linkage(
     )
 
 
-def measure_own_table(
-    schema: Schema, metric: str, table: pl.DataFrame, *, k: int, rng: np.random.Generator
-) -> LinkageQuality | None:
-    """Measure an encoding on one party's table; None if too few records have all identifiers or filters are long.
-
-    Parameters
-    ----------
-    schema, metric, k, rng
-        As in :func:`measure_linkage`.
-    table
-        The columns of the schema, with the types that their encodings expect; cells may be missing.
-    """
-    complete = table.select(schema.columns).drop_nulls()
-    if complete.n_unique() < 3 or schema.n_bits > MAX_OWN_BITS:
-        return None
-    complete = complete[np.sort(rng.permutation(len(complete))[:MAX_OWN_RECORDS])]
-    return measure_linkage(schema, metric, complete, complete, k=k, rng=rng)
-
-
 def _nearest(
-    tables: Sequence[EncodedTable | Floats], metric: str, k: int, own: Integers | None
+    tables: Sequence[EncodedTable | Floats], metric: str, k: int, own: Integers | None = None
 ) -> tuple[Integers, Floats]:
     """Return the nearest candidates, more than K if possible, and their distances; ``own`` rows are excluded."""
+    from fedsim.linkage.soft_linkage import topk  # noqa: PLC0415 - numba takes a second, and few need it
+
     queries, candidates = tables
     wanted = min(max(k + 1, STRANGER_RANK) + (own is not None), len(candidates))
-    if max(len(queries), len(candidates)) <= MAX_OWN_RECORDS and hasattr(METRICS[metric], "pair_distances"):
-        every = _distances(queries, candidates, metric)
-        partner = np.argsort(every, axis=1, kind="stable")[:, :wanted]
-        distance = np.take_along_axis(every, partner, axis=1)
-    else:
-        from fedsim.linkage.soft_linkage import topk  # noqa: PLC0415 - numba takes a second, and few need it
-
-        chosen = "euclidean" if isinstance(queries, np.ndarray) else metric
-        partner, distance = topk(queries, candidates, metric=chosen, k=wanted)
+    chosen = "euclidean" if isinstance(queries, np.ndarray) else metric
+    partner, distance = topk(queries, candidates, metric=chosen, k=wanted)
     if own is not None:  # equal records are one, so a record finds itself at distance zero
         others = partner != own[:, None]
         others[others.all(axis=1), -1] = False
         shape = len(partner), wanted - 1
         partner, distance = partner[others].reshape(shape), distance[others].reshape(shape)
     return partner, distance
-
-
-def _distances(queries: EncodedTable | Floats, candidates: EncodedTable | Floats, metric: str) -> Floats:
-    """Return all distances between two small tables."""
-    if isinstance(queries, np.ndarray) or isinstance(candidates, np.ndarray):  # unrounded points
-        return np.asarray(np.linalg.norm(queries[:, None] - candidates[None, :], axis=2))  # type: ignore[index]
-    compare, every = METRICS[metric].pair_distances, candidates.bits
-    return np.stack([compare(np.broadcast_to(record, every.shape), every) for record in queries.bits])
 
 
 def _in_reach(distance: Floats) -> Flags:
@@ -371,17 +324,3 @@ def _plain_tables(schema: Schema, tables: Sequence[pl.DataFrame], key: Key) -> l
 
 def _points(field: SchemaField) -> Any:
     return field.encoding.points  # type: ignore[attr-defined]
-
-
-def _with_typos(schema: Schema, table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """Return the records with one letter of every text changed, so that a record does not find itself at once."""
-    changed = {}
-    for field in schema.fields:
-        if cell_type(field.encoding) == "text":
-            places, letters = rng.random(len(table)), rng.choice(list(LETTERS), len(table))
-            texts = zip(table[field.column].to_list(), places, letters, strict=True)
-            mistyped = [
-                text[: int(at * len(text))] + letter + text[int(at * len(text)) + 1 :] for text, at, letter in texts
-            ]
-            changed[field.column] = pl.Series(mistyped)
-    return table.with_columns(**changed)

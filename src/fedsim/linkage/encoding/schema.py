@@ -22,8 +22,7 @@ from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.filters import IdentifierColumn, pack_rows
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.registry import ENCODINGS, Registry, setting_type
-from fedsim.storage.files import atomic_write, check_private
-from fedsim.storage.key_source import SecretSource, read_secret
+from fedsim.storage.files import SecretSource, atomic_write, check_private, read_secret
 from fedsim.types import Bits, EncodedTable, Flags
 from fedsim.validation import MAX_FILTER_BITS, convert_scalars, validate_number
 

@@ -18,9 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.nearest_lists import replace_worst
-from fedsim.linkage.search.runner import split_rows
-from fedsim.linkage.search.text_array import to_text_array
+from fedsim.linkage.search.runner import split_rows, to_text_array
 from fedsim.linkage.words import WordRules, WordTable, WordWeights, tabulate_words
 from fedsim.types import Floats, Integers
 
@@ -382,3 +380,23 @@ def _largest(scores: NDArray[Any], first: int, last: int) -> int:
     for place in range(first, last):
         largest = max(largest, scores[place])
     return int(largest)
+
+
+@njit(nogil=True, cache=True)
+def replace_worst(nearest: Floats, found: Integers, value: float, row: int) -> None:
+    """Replace the first entry of a heap ordered by (distance, row), largest first."""
+    place, size = 0, len(nearest)
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and (
+            nearest[child + 1] > nearest[child]
+            or (nearest[child + 1] == nearest[child] and found[child + 1] > found[child])
+        ):
+            child += 1
+        if nearest[child] < value or (nearest[child] == value and found[child] < row):
+            break
+        nearest[place], found[place] = nearest[child], found[child]
+        place = child
+    nearest[place], found[place] = value, row

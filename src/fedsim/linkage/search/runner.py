@@ -4,19 +4,21 @@ Letters: T queries of a tile, C candidates of a chunk.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsim.registry import LazyModule
 from fedsim.types import Bits, Floats, Integers, Words
 
 if TYPE_CHECKING:
-    from fedsim.linkage.search import nearest_lists
+    from fedsim.linkage.search import simd
 else:  # a search on a GPU runs where numba is not installed
-    nearest_lists = LazyModule("fedsim.linkage.search.nearest_lists")
+    simd = LazyModule("fedsim.linkage.search.simd")
 
 Records = Any  # an array with one row per record, a list of strings, texts with weights, or a tuple of such columns
 SearchProgress = Callable[[int, int], None]
@@ -102,6 +104,49 @@ def count_records(records: Records) -> int:
     return len(records[0]) if isinstance(records, tuple) else len(records)
 
 
+class TextArray(NamedTuple):
+    """Strings as one array of code points and the positions where each begins."""
+
+    chars: NDArray[np.uint32]
+    starts: Integers
+
+    @property
+    def lengths(self) -> Integers:
+        return np.diff(self.starts)
+
+
+def to_text_array(strings: list[str]) -> TextArray:
+    """Convert Unicode strings to one number per code point.
+
+    >>> to_text_array(["né", ""]).lengths.tolist()
+    [2, 0]
+    """
+    chars = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    return TextArray(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+
+
+def number_characters(queries: TextArray, candidates: TextArray) -> tuple[TextArray, TextArray, int]:
+    """Return both with characters numbered by the candidates' alphabet, and the size of that alphabet.
+
+    Characters that occur only in queries get the number after the last.
+
+    >>> queries, candidates, size = number_characters(to_text_array(["bx"]), to_text_array(["ab"]))
+    >>> queries.chars.tolist(), candidates.chars.tolist(), size
+    ([1, 2], [0, 1], 2)
+    """
+    present = np.zeros(sys.maxunicode + 1, bool)
+    present[candidates.chars] = True
+    size = int(present.sum())
+    number_of = np.full(len(present), size, np.uint32)
+    number_of[present] = np.arange(size, dtype=np.uint32)
+    return (
+        queries._replace(chars=number_of[queries.chars]),
+        candidates._replace(chars=number_of[candidates.chars]),
+        size,
+    )
+
+
 class Search(Protocol):
     """An exact search for the K nearest candidates of a tile of queries; ties go to the lower row."""
 
@@ -170,5 +215,5 @@ class BlockSearch:
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         partner, distance = np.zeros((len(tile), k), np.int64), np.full((len(tile), k), np.inf)
         for first, chunk in zip(self.firsts, self.chunks, strict=True):
-            nearest_lists.merge_block(chunk.block(tile), first, partner, distance)
+            simd.merge_block(chunk.block(tile), first, partner, distance)
         return partner, distance

@@ -310,3 +310,28 @@ class LaneSearch:
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         write_best(buffers, layout, kernel.size_of, partner, distance)
         return partner, distance
+
+
+# Lists of the nearest candidates of plain distances, updated block by block
+
+
+@njit(nogil=True, cache=True)
+def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -> bool:
+    """Insert into a list sorted by (distance, row) if it is near enough; rows must come in ascending order."""
+    place = len(distance) - 1
+    if value >= distance[place]:
+        return False
+    while place > 0 and distance[place - 1] > value:
+        distance[place], partner[place] = distance[place - 1], partner[place - 1]
+        place -= 1
+    distance[place], partner[place] = value, row
+    return True
+
+
+@njit(nogil=True, cache=True)
+def merge_block(block: Floats, first: int, partner: Integers, distance: Floats) -> None:
+    """Merge a block of distances into the list of every query."""
+    for query in range(block.shape[0]):
+        for place in range(block.shape[1]):
+            if block[query, place] < distance[query, -1]:
+                insert_sorted(partner[query], distance[query], first + place, block[query, place])

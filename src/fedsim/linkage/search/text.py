@@ -19,8 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedsim.linkage.search import simd
-from fedsim.linkage.search.runner import split_rows
-from fedsim.linkage.search.text_array import number_characters, to_text_array
+from fedsim.linkage.search.runner import number_characters, split_rows, to_text_array
 from fedsim.types import Floats, Integers
 
 STORED_COLUMNS = 1024  # for reuse by the next candidate; the maximum for longer candidates

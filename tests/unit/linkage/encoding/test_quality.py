@@ -4,9 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.linkage import topk
 from fedsim.linkage.encoding import (
-    Key,
     NumberPosition,
     NumericFilter,
     PlacePosition,
@@ -15,7 +13,7 @@ from fedsim.linkage.encoding import (
     StringFilter,
     WordFilter,
 )
-from fedsim.linkage.encoding.quality import _distances, judge_received_links, measure_linkage, measure_own_table
+from fedsim.linkage.encoding.quality import judge_received_links, measure_linkage
 from fedsim.types import EncodedTable
 from fedsim_lab.datasets.generated import random_firm_name
 
@@ -104,31 +102,6 @@ def test_places_beyond_the_partners_area_have_no_partner_within_reach():
     assert quality.covered == pytest.approx(0.25, abs=0.02)
     assert 1_000 < quality.reach_metres < 20_000
     assert [row.name for row in quality.rows() if row.fix] == ["coverage"]
-
-
-def test_a_table_of_names_finds_its_own_names_with_typos():
-    table = firms(400)
-    good, bad = (
-        measure_own_table(names(bits=bits), "dice", table, k=5, rng=np.random.default_rng(0)) for bits in (1024, 32)
-    )
-    assert good.recall_at_1 > 0.95 > bad.recall_at_1
-    assert good.covered is None
-    assert measure_own_table(names(), "dice", table.head(2), k=5, rng=np.random.default_rng(0)) is None
-
-
-@pytest.mark.parametrize("metric", ["dice", "hamming", "position"])
-def test_the_distances_of_small_tables_are_those_of_the_search(metric):
-    places = Schema([SchemaField("lat", PlacePosition(), longitude="lon")])
-    schema, table = (
-        (places, pl.DataFrame({"lat": [50.0, 51, 52], "lon": [8.0, 9, 7]}))
-        if metric == "position"
-        else (names(bits=64), firms(9))
-    )
-    encoded = schema.encode(table, Key(bytes(32)))
-    partner, distance = topk(encoded, encoded, metric=metric, k=len(table))
-    every = _distances(encoded, encoded, metric)
-    np.testing.assert_array_equal(np.argsort(every, axis=1, kind="stable"), partner)
-    np.testing.assert_allclose(np.sort(every, axis=1), distance)
 
 
 def test_a_primary_judges_its_links_by_what_it_received():
