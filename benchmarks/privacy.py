@@ -15,17 +15,10 @@ import numpy as np
 
 import privacy_sealed
 from fedsim.privacy.bounds import sigma_for_bound
-from fedsim_audit.attacks import (
-    AttackFinding,
-    TrueLocations,
-    greedy_attack,
-    grid_attack,
-    likelihood_attack,
-    link_graph_attack,
-)
-from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES, binomial_estimate
-from fedsim_audit.attacks.location_attacks import RANKED_CENTROID
-from fedsim_audit.attacks.similarity_attacks import expected_success_rate
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES, AttackFinding, binomial_estimate
+from fedsim_audit.attacks.location_attacks import RANKED_CENTROID, TrueLocations, grid_attack, link_graph_attack
+from fedsim_audit.attacks.similarity_attacks import expected_success_rate, likelihood_attack
+from fedsim_lab.greedy_attack import greedy_attack
 from privacy_links import NAMES, Linked, linked, read_case, rmse
 from privacy_protected import EPOCHS as PROTECTED_EPOCHS, RECORDS as PROTECTED_RECORDS, measured
 

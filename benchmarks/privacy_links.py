@@ -24,7 +24,7 @@ from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import build_config, modern_preset
 from fedsim.types import Features, Floats, Integers, Split
-from fedsim_audit.attacks import Codebook, PrimaryView
+from fedsim_audit.attacks.similarity_attacks import Codebook, PrimaryView
 from fedsim_audit.rank_filters import RankHamming
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.dataset_registry import load_dataset

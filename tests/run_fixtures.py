@@ -157,7 +157,7 @@ def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = Non
     """What ``fedsim audit`` leaves, of the run's own job where no other is named."""
     found = AttackFinding(
         "greedy",
-        AttackKind.GREEDY,
+        AttackKind.LIKELIHOOD,
         Adversary.PRIMARY,
         "share",
         IntervalEstimate(0.9, 0.8, 1.0),

@@ -34,7 +34,10 @@ PARTS = {
     "privacy": Part(
         "Privacy", ("fedsim.privacy.bounds", "fedsim_lab.differential_privacy", "fedsim.privacy.mechanisms")
     ),
-    "attack": Part("Attacks", ("fedsim_audit.attacks",)),
+    "attack": Part(
+        "Attacks",
+        tuple(f"fedsim_audit.attacks.{name}_attacks" for name in ("similarity", "location", "filter", "cut_layer")),
+    ),
     "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),
     "transport": Part("Transports", ("fedsim.protocol.transport",)),
 }

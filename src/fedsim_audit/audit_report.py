@@ -121,8 +121,6 @@ _LABELS = (
     "chance"
 )
 EXPLANATIONS = {
-    AttackKind.GREEDY: "from one similarity at a time {who} finds the filter of {share} of the records of {about}, and "
-    "anyone with the key can read identifiers from a filter",
     AttackKind.LIKELIHOOD: "from all similarities of a record together {who} finds the filter of {share} of the "
     "records of {about}, and anyone with the key can read identifiers from a filter",
     AttackKind.DISTANCES: "the noise hides too little: {who} computes the exact distance of {share} of the links",
@@ -150,7 +148,6 @@ _NOISE = "add noise to similarities (tau or sigma), or blur places"
 _SEALED = "seal the labels (protection.gradients = 'none')"
 _FEWER_JOBS = "accept fewer jobs (policy.max_jobs), or protect what a single one reveals"
 REMEDIES = {
-    AttackKind.GREEDY: _NOISE,
     AttackKind.LIKELIHOOD: _NOISE,
     AttackKind.DISTANCES: _NOISE,
     AttackKind.LOCATION: "blur places (blur.epsilon_per_km)",
@@ -332,7 +329,7 @@ class AuditReport:
         if self.broken:
             worst = max(self.broken, key=lambda row: row.leak)
             return f"BROKEN: the job claims {worst.guarantee.sentence}, but {_achievement(worst)}"
-        greedy = [row for row in self.rows if row.found.kind is AttackKind.GREEDY and row.verdict is Verdict.KEPT]
+        greedy = [row for row in self.rows if row.found.kind is AttackKind.DISTANCES and row.verdict is Verdict.KEPT]
         if greedy:
             # These attacks use all links together, which the bound tau does not cover, whatever the limit is.
             bound, kinds = greedy[0].guarantee.most or 0.0, (AttackKind.LOCATION, AttackKind.LIKELIHOOD)
@@ -375,7 +372,7 @@ def _achievement(row: AuditRow) -> str:
             radius, error = found.figures[RADIUS_METRES], found.figures[MEDIAN_ERROR_METRES]
             located = f"all links together locate {share} of the records of {row.about} within {radius:g} m"
             return f"{located} (median error {error:,.0f} m; attack: {found.attack})"
-        case AttackKind.GREEDY | AttackKind.LIKELIHOOD:
+        case AttackKind.LIKELIHOOD:
             return f"{who} finds the exact filter of {share} of the records of {row.about} (attack: {found.attack})"
         case AttackKind.DISTANCES:
             return f"{who} finds the exact distance of {share} of the links with {row.about} (attack: {found.attack})"

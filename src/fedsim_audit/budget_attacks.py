@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -24,21 +22,21 @@ from numpy.random import Generator
 from fedsim import cells
 from fedsim.config.job import Job
 from fedsim.config.party_file import Policy
-from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.errors import InputError, PolicyError
-from fedsim.linkage.private_linkage import LinkageConfig, link_new_records
+from fedsim.config.stored_audit import AttackKind
+from fedsim.linkage.private_linkage import link_new_records
 from fedsim.pipeline.party_table import encode_table
 from fedsim.privacy import geodesy, keyed_prng
 from fedsim.privacy.mechanisms import NoisyFeatures
-from fedsim.protocol.roles.coordinator_role import NEW_LINK_FACTOR, LinkedListState, LinkLimits
+from fedsim.protocol.roles.coordinator_role import NEW_LINK_FACTOR
 from fedsim.runtime import run_store
 from fedsim.runtime.primary import training_config
 from fedsim.runtime.secondary import longest_training
 from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
-from fedsim.types import EncodedTable, Floats, Integers, Links
-from fedsim_audit.attacks import AttackFinding, Codebook, PrimaryView, TrueLocations, attack_finding, likelihood_attack
+from fedsim.types import EncodedTable, Floats, Integers
+from fedsim_audit.attacks import attack_finding
+from fedsim_audit.attacks.attack_finding import AttackFinding
 from fedsim_audit.attacks.cut_layer_attacks import inversion_attack
 from fedsim_audit.attacks.location_attacks import ranked_centroids
 from fedsim_audit.attacks.repetition_attacks import (
@@ -50,7 +48,7 @@ from fedsim_audit.attacks.repetition_attacks import (
     repeated_inversion_attack,
     thin_links,
 )
-from fedsim_audit.attacks.similarity_attacks import LinksByPartner
+from fedsim_audit.attacks.similarity_attacks import Codebook, LinksByPartner, PrimaryView, likelihood_attack
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim_audit.linkage_attacks import (
     FILTER_SECRET,
@@ -61,6 +59,7 @@ from fedsim_audit.linkage_attacks import (
     Place,
     blur_guarantee,
     nearest_guarantee,
+    primary_attack,
 )
 from fedsim_audit.split_attacks import TrainingInputs, feature_columns, sample_known_rows
 
@@ -72,7 +71,6 @@ TARGETS_PER_PROBED = 5  # targets of other attacks for every record that is prob
 MAX_LINKS = 200  # of a row, to locate it
 FLIPPED_BITS = 2  # of a made-up filter
 PROBE_REACH = 0.7  # of the median distance of a link: made-up places are this near to a target
-ON_SECONDARY = (Adversary.PRIMARY, Victim.SECONDARY)
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ def _repeated_links(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttac
 
         run = partial(_attack_jobs, audit, f"filters {title}", AttackKind.REPEATED_LINKS, jobs, filters)
         memory = float(3 * 200 * 8 * len(linkage.encoded[1]) + 16 * jobs * linkage.view.partner.size)
-        yield _planned(AttackKind.REPEATED_LINKS, f"filters {title}", FILTER_SECRET, run, NO_GUARANTEE, memory)
+        yield primary_attack(AttackKind.REPEATED_LINKS, f"filters {title}", FILTER_SECRET, run, NO_GUARANTEE, memory)
     for place in linkage.setup.all_places:
         yield from _repeated_places(audit, place, views, rows, rng)
 
@@ -224,7 +222,7 @@ def _repeated_places(
     audit: BudgetAudit, place: Place, views: _Jobs, rows: Integers, rng: Generator
 ) -> Iterator[PlannedAttack]:
     linkage, jobs, radius = audit.linkage, audit.jobs, audit.settings.metres
-    few, truth = attack_finding.sample_targets(rows, _n_probed(audit), rng), _true_places(linkage, place, radius)
+    few, truth = attack_finding.sample_targets(rows, _n_probed(audit), rng), linkage.true_places(place, radius)
     if not linkage.view.sigma:  # places move once for all jobs, so that another one shows nothing new
         return
 
@@ -237,7 +235,9 @@ def _repeated_places(
     name, learns = f"places {_jobs_title(jobs)}{which}", f"where a partner record is, within {radius:g} m{which}"
     promised = partial(blur_guarantee, linkage, audit.settings, place)
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_LINKS, jobs, locate)
-    yield _planned(AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size)
+    yield primary_attack(
+        AttackKind.REPEATED_LINKS, name, learns, run, promised, 48.0 * jobs * linkage.view.partner.size
+    )
 
 
 def _located(
@@ -259,22 +259,6 @@ def _codes_by_row(linkage: AuditedLinkage, queries: EncodedTable | None = None) 
     truth = np.empty_like(codes.truth)
     truth[linkage.order] = codes.truth
     return replace(codes, truth=truth)
-
-
-def _true_places(linkage: AuditedLinkage, place: Place, radius: float) -> TrueLocations:
-    places = cells.read_number_columns(linkage.setup.secondary, place.columns, linkage.setup.name)
-    return TrueLocations(places, radius)
-
-
-def _planned(
-    kind: AttackKind,
-    what: str,
-    learns: str,
-    run: Callable[[], AttackFinding],
-    promised: Guarantee | Callable[[], Guarantee] = NO_GUARANTEE,
-    memory: float = 0.0,
-) -> PlannedAttack:
-    return PlannedAttack(kind, *ON_SECONDARY, what, learns, run, promised, memory)
 
 
 # Several jobs: features
@@ -307,7 +291,7 @@ def _repeated_features(audit: BudgetAudit, inputs: TrainingInputs, rng: Generato
     name, learns = f"features {_jobs_title(jobs)}", f"the features of {audit.setup.name}"
     run = partial(_attack_jobs, audit, name, AttackKind.REPEATED_FEATURES, jobs, invert)
     memory = 16.0 * features.size * jobs
-    yield _planned(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
+    yield primary_attack(AttackKind.REPEATED_FEATURES, name, learns, run, promised, memory)
 
 
 def job_secret(audit: BudgetAudit, number: int) -> bytes:
@@ -374,7 +358,7 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     def locate(place: Place, number: int) -> AttackFinding:
         view, used = seen(number)
         linked = cells.read_number_columns(linkage.linked, place.columns, audit.setup.name)
-        own, truth = np.vstack([linked, probes().places[place][used]]), _true_places(linkage, place, settings.metres)
+        own, truth = np.vstack([linked, probes().places[place][used]]), linkage.true_places(place, settings.metres)
         return location_attack(_located(linkage, view, own, rows, rng), own, truth, rng=rng)
 
     title, what, kind = f"by {most} made-up records each", "made-up records each", AttackKind.PROBING
@@ -382,38 +366,38 @@ def _probing(audit: BudgetAudit, rng: Generator) -> Iterator[PlannedAttack]:
     run = partial(repeat_attack, f"filters {title}", kind, most, filters, what, first=0)
     everybody = audit.setup.secondary
     promised = partial(nearest_guarantee, linkage, everybody, linkage.partners, everybody)
-    yield _planned(kind, f"filters {title}", FILTER_SECRET, run, promised, memory)
+    yield primary_attack(kind, f"filters {title}", FILTER_SECRET, run, promised, memory)
     for place in linkage.setup.all_places:
         which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
         name, learns = f"places {title}{which}", f"where a partner record is, within {settings.metres:g} m{which}"
         promised = partial(blur_guarantee, linkage, settings, place)
         run = partial(repeat_attack, name, kind, most, partial(locate, place), what, first=0)
-        yield _planned(kind, name, learns, run, promised, memory)
+        yield primary_attack(kind, name, learns, run, promised, memory)
 
 
 def probes_per_row(audit: BudgetAudit, n_rows: int) -> int:
     """Return how many made-up records may be linked to each row."""
     allowed, most = audit.allowance, MAX_QUICK_JOBS if audit.settings.quick else MAX_PROBES
-    degree = int(np.bincount(audit.linkage.view.partner.ravel()).max())
-    limits = [allowed.new_records // n_rows, most, max(allowed.new_links, NEW_LINK_FACTOR * degree)]
-    if allowed.record_uses is not None:
-        limits.append(allowed.record_uses)
-    return min(limits)
+    limits = [allowed.new_records // n_rows, most, allowed.record_uses]
+    return min(limit for limit in limits if limit is not None)
 
 
 def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
-    """Predict made-up records near some rows, one for each of them at a time, until the coordinator refuses."""
+    """Link made-up records near some rows, as many of each row as the coordinator answers.
+
+    It refuses those that would give a row too many links; links to rows beside the target are not counted here.
+    """
     linkage, turns = audit.linkage, probes_per_row(audit, len(rows))
+    degree = np.bincount(linkage.order[linkage.view.partner].ravel(), minlength=len(linkage.order))
+    most = np.maximum(audit.allowance.new_links, NEW_LINK_FACTOR * degree[rows])
     target, turn = np.tile(np.arange(len(rows)), turns), np.repeat(np.arange(turns), len(rows))
+    target, turn = target[turn < most[target]], turn[turn < most[target]]
     queries, places = _made_up_records(audit, rows[target], rng)
-    found = link_again(linkage, queries)
-    with TemporaryDirectory() as folder:
-        answered = _ask_within_limits(audit, queries, found, target, turn, Path(folder))
-    seen = linkage.view
-    rows_seen = linkage.order[found.partner[answered]]
-    view = PrimaryView(rows_seen, found.overall[answered].astype(np.float64), seen.scale, seen.sigma)
-    taken = EncodedTable(queries.bits[answered], queries.n_bits, queries.fingerprint)
-    return Probes(taken, view, {place: values[answered] for place, values in places.items()}, turn[answered])
+    terms, name, seen = linkage.terms, linkage.setup.name, linkage.view
+    config = replace(terms.linkage, k=min(terms.k, len(linkage.order)), field_bytes=())
+    found = link_new_records(queries, linkage.state, config, linkage.secret, name, threads=1)
+    similarity = found.overall.astype(np.float64)
+    return Probes(queries, PrimaryView(linkage.order[found.partner], similarity, seen.scale, seen.sigma), places, turn)
 
 
 def _made_up_records(audit: BudgetAudit, rows: Integers, rng: Generator) -> tuple[EncodedTable, Mapping[Place, Floats]]:
@@ -450,56 +434,3 @@ def _centres(view: PrimaryView, own: Floats, n_rows: int) -> Floats:
     named, origin, places = LinksByPartner.of(view), geodesy.mean_place(own), np.full((n_rows, 2), np.nan)
     places[named.row] = geodesy.to_degrees(ranked_centroids(named, geodesy.to_metres(own, origin)), origin)
     return places
-
-
-def link_again(linkage: AuditedLinkage, queries: EncodedTable) -> Links:
-    """Link new records as the coordinator does."""
-    terms, name = _linkage_config(linkage), linkage.setup.name
-    return link_new_records(queries, linkage.state, terms, linkage.secret, name, threads=1)
-
-
-def _linkage_config(linkage: AuditedLinkage) -> LinkageConfig:
-    terms = linkage.terms
-    return replace(terms.linkage, k=min(terms.k, len(linkage.order)), field_bytes=())
-
-
-def _ask_within_limits(
-    audit: BudgetAudit, queries: EncodedTable, links: Links, target: Integers, turn: Integers, folder: Path
-) -> Integers:
-    """Return the records that the coordinator answers, if it is asked about one of every target at a time.
-
-    A target that was refused is not asked about again. ``links`` are the answers: those to a record are the same
-    whatever records it is asked about with.
-    """
-    state, limits = list_state(audit, folder), link_limits(audit)
-    is_open, answered = np.ones(int(target.max()) + 1, bool), list[Integers]()
-    for now in range(int(turn.max()) + 1):
-        waiting = [np.flatnonzero((turn == now) & is_open[target])]
-        while waiting:
-            asked = waiting.pop()
-            if not len(asked):
-                continue
-            table = EncodedTable(queries.bits[asked], queries.n_bits, queries.fingerprint)
-            answer = Links(links.partner[asked], links.similarity[asked])
-            try:
-                state.link_new(table, limits, lambda answer=answer: answer)  # type: ignore[misc]
-                answered.append(asked)
-            except PolicyError:  # at least one of them was too much
-                is_open[target[asked]] &= len(asked) > 1
-                waiting += np.array_split(asked, 2) if len(asked) > 1 else []
-    if not answered:
-        raise InputError("the limits of the coordinator leave no made-up record to ask about", code="no-probes")
-    return np.concatenate(answered)
-
-
-def link_limits(audit: BudgetAudit) -> LinkLimits:
-    policy = audit.coordinator
-    return LinkLimits(audit.allowance.new_records, policy.max_new_links)
-
-
-def list_state(audit: BudgetAudit, folder: Path) -> LinkedListState:
-    """Return the coordinator's list after training, as :class:`fedsim.protocol.roles.coordinator_role` holds it."""
-    linkage, view = audit.linkage, audit.linkage.view
-    delivery = Links(view.partner.astype(np.int32), view.similarity.astype(np.float32))
-    linking, name = _linkage_config(linkage), audit.setup.name
-    return LinkedListState(name, linking, folder, linkage.encoded[1], linkage.state, delivery)

@@ -31,8 +31,9 @@ from fedsim.privacy import bounds, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.registry import METRICS
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
-from fedsim_audit import attacks
-from fedsim_audit.attacks import AttackFinding, PrimaryView, filter_attacks, location_attacks
+from fedsim_audit.attacks import filter_attacks, location_attacks, similarity_attacks
+from fedsim_audit.attacks.attack_finding import AttackFinding
+from fedsim_audit.attacks.similarity_attacks import PrimaryView
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim_audit.rank_filters import RankHamming, schema_ranks
 
@@ -146,16 +147,16 @@ class AuditedLinkage:
         return self.setup.places(self.linked)
 
     @cached_property
-    def codes(self) -> attacks.Codebook:
+    def codes(self) -> similarity_attacks.Codebook:
         """All filters that partner records may have, and the true one of each number that the primary sees."""
         return self.codes_of(self.encoded[0])
 
-    def codes_of(self, queries: EncodedTable) -> attacks.Codebook:
+    def codes_of(self, queries: EncodedTable) -> similarity_attacks.Codebook:
         """Return the same for other records of the primary."""
         candidates = self.encoded[1]
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_table.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
-        book = attacks.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
+        book = similarity_attacks.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
         codes = replace(book, truth=book.truth[self.order])
         if self.state.rivals is None:
             return codes
@@ -169,10 +170,15 @@ class AuditedLinkage:
 
         return replace(codes, typical=typical)
 
-    def truth(self, radius: float, place: Place) -> attacks.TrueLocations:
+    def truth(self, radius: float, place: Place) -> location_attacks.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
+        by_row = self.true_places(place, radius)
+        return replace(by_row, places=by_row.places[self.order])
+
+    def true_places(self, place: Place, radius: float) -> location_attacks.TrueLocations:
+        """Return the same by row of the secondary instead of pseudonym."""
         places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
-        return attacks.TrueLocations(places[self.order], radius)
+        return location_attacks.TrueLocations(places, radius)
 
     def distances(self) -> Floats:
         """Return the true Hamming distance of every link, (n, K)."""
@@ -194,11 +200,6 @@ class AuditedLinkage:
         first[np.unique(pair.ravel(), return_index=True)[1]] = True
         partner = np.where(first.reshape(pair.shape), self.view.partner, -1)
         return PrimaryView(partner, self.view.similarity, self.view.scale, self.view.sigma)
-
-    def share_of_links_kept(self, plain: AuditedLinkage) -> float:
-        """Return the share of a plain linkage's links that this one still has."""
-        rows = zip(self.order[self.view.partner], plain.order[plain.view.partner], strict=True)
-        return float(np.mean([len(np.intersect1d(new, old)) / len(old) for new, old in rows]))
 
     def place_encoder(self) -> SchemaPlaceEncoder | None:
         """Return the encoder of places that the primary can run itself, if filters hold nothing but a place."""
@@ -247,14 +248,15 @@ def primary_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     yield from place_attacks(linkage, settings, rng)
 
 
-def _planned(
+def primary_attack(
     kind: AttackKind,
     what: str,
     learns: str,
     run: Callable[[], AttackFinding],
-    promised: Guarantee = NO_GUARANTEE,
+    promised: Guarantee | Callable[[], Guarantee] = NO_GUARANTEE,
     memory: float = 0.0,
 ) -> PlannedAttack:
+    """Plan an attack of the primary on the secondary."""
     return PlannedAttack(kind, Adversary.PRIMARY, Victim.SECONDARY, what, learns, run, promised, memory)
 
 
@@ -265,35 +267,26 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     elif terms.sigma and METRICS.detail(terms.metric, "counts_bits"):
         bound = bounds.success_bound(terms.sigma, linkage.view.known_scale().deviation)
         promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
-    queries, candidates = linkage.encoded
-    # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
-    memory = float(3 * 200 * 8 * len(candidates) + 4 * (len(queries) + len(candidates)) * queries.bits.shape[1])
     if METRICS.detail(terms.metric, "counts_bits"):
-        distance = linkage.distances()
-
-        def on_filters(seen: PrimaryView) -> AttackFinding:
-            return attacks.greedy_attack(seen, linkage.codes, rng=rng)
+        distance, distinct = linkage.distances(), linkage.with_distinct_pairs()
 
         def on_distances(seen: PrimaryView) -> AttackFinding:
-            return attacks.distance_attack(seen, distance)
+            return similarity_attacks.distance_attack(seen, distance)
 
-        guarantee = promised
-        if memory <= settings.memory:
-            guarantee = _with_reference_noise(linkage, promised, view, on_filters, rng)
-        run = partial(_best_of_two_attackers, view, on_filters)
-        yield _planned(AttackKind.GREEDY, "greedy", FILTER_SECRET, run, guarantee, memory)
-        distinct, learns = linkage.with_distinct_pairs(), "the exact distance of a link"
         guarantee = _with_reference_noise(linkage, promised, distinct, on_distances, rng)
         run = partial(_best_of_two_attackers, distinct, on_distances)
-        yield _planned(AttackKind.DISTANCES, "greedy, distances", learns, run, guarantee)
+        yield primary_attack(AttackKind.DISTANCES, "greedy, distances", "the exact distance of a link", run, guarantee)
     blurred = nearest_guarantee(linkage, linkage.setup.secondary, linkage.partners, linkage.setup.secondary)
     if promised.most is not None or blurred.most is not None:
         promised = blurred if blurred.most is not None else Guarantee("none: tau covers single similarities only")
 
     def likelihood() -> AttackFinding:
-        return attacks.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
+        return similarity_attacks.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
 
-    yield _planned(AttackKind.LIKELIHOOD, "likelihood", FILTER_SECRET, likelihood, promised, memory)
+    queries, candidates = linkage.encoded
+    # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
+    memory = float(3 * 200 * 8 * len(candidates) + 4 * (len(queries) + len(candidates)) * queries.bits.shape[1])
+    yield primary_attack(AttackKind.LIKELIHOOD, "likelihood", FILTER_SECRET, likelihood, promised, memory)
 
 
 def place_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
@@ -312,18 +305,20 @@ def _attacks_on_place(
     promised = blur_guarantee(linkage, settings, place)
 
     def located(what: str, run: Callable[[], AttackFinding]) -> PlannedAttack:
-        return _planned(AttackKind.LOCATION, what + which, learns, run, promised)
+        return primary_attack(AttackKind.LOCATION, what + which, learns, run, promised)
 
     for way in (location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID):
-        yield located(way.attack, partial(attacks.link_graph_attack, view, own, truth, rng=rng, way=way))
-    yield located("link graph made consistent", partial(attacks.consistency_attack, view, own, truth, rng=rng))
+        yield located(way.attack, partial(location_attacks.link_graph_attack, view, own, truth, rng=rng, way=way))
+    yield located("link graph made consistent", partial(location_attacks.consistency_attack, view, own, truth, rng=rng))
     # The similarity of this place alone, if the primary gets one for each field.
     seen = linkage.by_field[place.field] if linkage.by_field and place.field is not None else view
     without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
-    yield located("multilateration", partial(attacks.multilateration_attack, without_scale, own, truth, rng=rng))
+    yield located(
+        "multilateration", partial(location_attacks.multilateration_attack, without_scale, own, truth, rng=rng)
+    )
     encoder = linkage.place_encoder()
     if encoder is not None:
-        run = partial(attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
+        run = partial(location_attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
         yield located("grid likelihood", run)
 
 
@@ -387,12 +382,12 @@ def _attacks_on_filters(
         truth = cells.read_number_columns(frame, numeric, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
         filters = np.ascontiguousarray(table.bits[:, ::step])
-        return attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
+        return filter_attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
 
     def chart() -> AttackFinding:
         truth = cells.read_number_columns(frame, places, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-        return attacks.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
+        return filter_attacks.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
 
     def planned(
         kind: AttackKind, what: str, learns: str, run: Callable[[], AttackFinding], memory: float
@@ -435,8 +430,8 @@ def _name_attacks(
     def frequency() -> AttackFinding:
         chosen = [names[row] for row in rows]
         public, truth, count = np.unique(chosen, return_inverse=True, return_counts=True)
-        listed = attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
-        return attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
+        listed = filter_attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
+        return filter_attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
 
     def graph() -> AttackFinding:
         public, first = np.unique(names, return_index=True)
@@ -444,7 +439,7 @@ def _name_attacks(
         shuffled = rng.permutation(len(chosen))
         encoded = filter_attacks.filter_similarity(filters[first[chosen][shuffled]])
         plain = filter_attacks.name_similarity([str(name) for name in public[chosen]], code.grams)
-        return attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
+        return filter_attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
 
     yield "frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))
     yield "graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2

@@ -29,7 +29,8 @@ from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
 from fedsim.training.data import Metrics
 from fedsim.types import AnyArray, Floats, Integers, Links, Split
-from fedsim_audit.attacks import AttackFinding, cut_layer_attacks
+from fedsim_audit.attacks import cut_layer_attacks
+from fedsim_audit.attacks.attack_finding import AttackFinding
 from fedsim_audit.audit_report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim_audit.linkage_attacks import AuditedLinkage
 

@@ -27,7 +27,7 @@ NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
 # The mechanisms that can be swept, and the attacks that each of them should stop.
 SWEEPS = {
-    "tau": (AttackKind.GREEDY, AttackKind.LIKELIHOOD),
+    "tau": (AttackKind.DISTANCES, AttackKind.LIKELIHOOD),
     "blur": (AttackKind.LOCATION,),
     "features": (AttackKind.INVERSION,),
 }

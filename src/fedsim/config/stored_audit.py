@@ -37,7 +37,6 @@ class Victim(Enum):
 class AttackKind(Enum):
     """The kind of an attack; programs must use it instead of the wording of a finding."""
 
-    GREEDY = "greedy"
     DISTANCES = "distances"
     LIKELIHOOD = "likelihood"
     LOCATION = "location"

@@ -1,6 +1,6 @@
 """What the primary sees of a linkage, and attacks on its noisy similarities.
 
-The attacks are the paper's greedy attack and a likelihood attack that uses all links of a partner.
+The attacks are the paper's greedy attack on distances and a likelihood attack that uses all links of a partner.
 
 Letters: n records, K partners of each, J partners that are listed at all, L links (of one partner in the attacks),
 M possible identifiers, Q links used per target.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
-from fedsim import errors, validation
+from fedsim import errors
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.linkage import metrics, soft_linkage
 from fedsim.linkage.private_linkage import relative_distance
@@ -25,7 +25,6 @@ from fedsim.privacy.bounds import bayes_success, success_bound
 from fedsim.types import Floats, Integers, LinkageResult, Scale
 from fedsim_audit.attacks.attack_finding import AttackFinding, binomial_estimate, sample_targets
 
-TARGETS_PER_TILE = 64
 MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
 GREEDY_KNOWLEDGE = "own filters, the scale of the similarities and the noise's deviation; a normal prior"
 EXPECTED_SHARE = "expected share"  # over all draws of the noise
@@ -206,8 +205,8 @@ class Codebook:
             raise errors.InputError(message, code="codebook-mismatch", limit=count_records(self.own))
 
 
-# The paper's greedy attack (section 5, steps 1 to 3): each similarity of one or a few links is turned into its most
-# likely distance, and a filter is drawn from all those at that distance.
+# The paper's greedy attack (section 5): a similarity is turned into its most likely distance (steps 1 and 2). Step 3
+# draws a filter from all those at that distance, which succeeds less often (``fedsim_lab.greedy_attack``).
 
 
 def most_likely_distance(similarity: Floats, scale: Scale, sigma: float) -> Floats:
@@ -266,67 +265,6 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     return AttackFinding("greedy, distances", kind, who, measure, score, blind, len(right), knew, figures)
 
 
-def greedy_attack(
-    view: PrimaryView, codes: Codebook, *, rng: Generator, queries: int = 1, targets: int | None = 5_000
-) -> AttackFinding:
-    """Guess the filters of listed partners from one or a few links each.
-
-    Parameters
-    ----------
-    view
-        What the primary received of the linkage, with its scale.
-    codes
-        The primary's filters, and those that a partner may have.
-    rng
-        Random generator for the targets, the links used and the guesses.
-    queries
-        Number of links used per target (|Q| in the paper, where one is best).
-    targets
-        Number of partners to guess, drawn at random; None for all.
-
-    Returns
-    -------
-    AttackFinding
-        Its ``figures`` also hold how often all distances were right, and the bound of Theorem 2 on that rate.
-    """
-    queries = validation.validate_integer(queries, "queries", least=1)
-    scale, named = view.known_scale(), LinksByPartner.of(view)
-    codes.check_covers(named.row, len(view))
-    chosen = sample_targets(np.flatnonzero(named.degree >= queries), targets, rng)
-    if not len(chosen):
-        message = f"queries={queries}, but no partner is listed by that many records; use fewer queries"
-        raise errors.SettingError(message, code="too-many-queries", queries=queries)
-    drawn = [rng.choice(named.degree[place], queries, replace=False) for place in chosen]
-    links = np.asarray(named.start[chosen][:, None] + np.array(drawn))  # (targets, Q)
-    guessed = most_likely_distance(named.similarity[links].ravel(), scale, view.sigma).reshape(links.shape)
-    truth = codes.truth[named.row[chosen]]
-    hits, right = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)  # filter and all distances right
-    for first in range(0, len(chosen), TARGETS_PER_TILE):
-        tile = slice(first, first + TARGETS_PER_TILE)
-        fits = np.ones((len(truth[tile]), len(codes)), dtype=bool)
-        for record, distance in zip(named.record[links[tile]].T, guessed[tile].T, strict=True):
-            fits &= codes.distances(record) == distance[:, None]
-        ticket = np.where(fits, rng.random(fits.shape), -1.0)
-        right[tile] = np.take_along_axis(fits, truth[tile, None], axis=1)[:, 0]
-        hits[tile] = right[tile] & (ticket.argmax(axis=1) == truth[tile])
-    distances = binomial_estimate(int(right.sum()), len(right))
-    figures = {
-        "bound tau": success_bound(view.sigma, scale.deviation) ** queries,
-        "share of distances guessed": distances.value,
-        "share of distances guessed, low": distances.low,
-        "links used of each target": float(queries),
-    }
-    return _filter_finding(AttackKind.GREEDY, int(hits.sum()), (len(hits), len(codes)), GREEDY_KNOWLEDGE, figures)
-
-
-def _filter_finding(
-    kind: AttackKind, hits: int, sizes: tuple[int, int], knew: str, figures: Mapping[str, float]
-) -> AttackFinding:
-    (targets, possible), measure = sizes, "share of partner filters guessed exactly"
-    score = binomial_estimate(hits, targets)
-    return AttackFinding(kind.value, kind, Adversary.PRIMARY, measure, score, 1.0 / possible, targets, knew, figures)
-
-
 # The attack that the paper leaves open (appendix B, "non-greedy"): every possible identifier is encoded and compared
 # with the primary's own identifiers; the guess is the one that makes the noisy similarities of all links most likely.
 # More links mean less noise, whatever Theorem 2 states about the greedy attacker.
@@ -369,7 +307,16 @@ def likelihood_attack(
         hits += int(rng.choice(np.flatnonzero(cost == cost.min())) == codes.truth[named.row[place]])
     knew = "own filters, the key, the list of possible identifiers, the scale and the noise's deviation"
     figures = {"bound tau": success_bound(view.sigma, scale.deviation)}
-    return _filter_finding(AttackKind.LIKELIHOOD, hits, (len(chosen), len(codes)), knew, figures)
+    return filter_finding("likelihood", hits, (len(chosen), len(codes)), knew, figures)
+
+
+def filter_finding(
+    attack: str, hits: int, sizes: tuple[int, int], knew: str, figures: Mapping[str, float]
+) -> AttackFinding:
+    """Return the finding of an attack on filters; ``sizes`` are the numbers of targets and of possible filters."""
+    (targets, possible), measure = sizes, "share of partner filters guessed exactly"
+    kind, who, score = AttackKind.LIKELIHOOD, Adversary.PRIMARY, binomial_estimate(hits, targets)
+    return AttackFinding(attack, kind, who, measure, score, 1.0 / possible, targets, knew, figures)
 
 
 def sample_partner_links(named: LinksByPartner, place: int, rng: Generator) -> Integers:

@@ -14,7 +14,7 @@ from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Aud
 from fedsim_audit.cli.audit_output import findings_table
 
 
-def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) -> AuditRow:
+def row(score: float, most: float | None, kind: AttackKind = AttackKind.LIKELIHOOD) -> AuditRow:
     found = AttackFinding(
         kind.value, kind, Adversary.PRIMARY, "share", IntervalEstimate(score, score, score), 0.0, 10, "all", {}, 1.0
     )

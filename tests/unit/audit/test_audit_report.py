@@ -8,7 +8,7 @@ from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate, binomial_estimate
 from fedsim_audit.audit_report import AuditRow, Guarantee, Verdict
 
-KIND = AttackKind.GREEDY
+KIND = AttackKind.LIKELIHOOD
 
 
 def row(score: IntervalEstimate, most: float | None = None, kind: AttackKind = KIND, blind: float = 0.0) -> AuditRow:

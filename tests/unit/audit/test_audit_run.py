@@ -65,7 +65,9 @@ def test_an_attack_that_cannot_run_leaves_its_reason():
         raise InputError("no record has a partner")
 
     rows, skipped = run_attacks(
-        "a", [PlannedAttack(AttackKind.GREEDY, Adversary.PRIMARY, Victim.SECONDARY, "greedy", "all", fails)], memory=1
+        "a",
+        [PlannedAttack(AttackKind.LIKELIHOOD, Adversary.PRIMARY, Victim.SECONDARY, "greedy", "all", fails)],
+        memory=1,
     )
     assert not rows
     assert skipped[0].why == "no record has a partner"

@@ -88,10 +88,10 @@ def test_made_up_records_find_filters_and_stop_where_the_coordinator_refuses(fol
     assert row.found.score.value > row.found.figures[SCORE_ONCE] + 0.1
     linkage, rng = strict.linkage, np.random.default_rng(0)
     rows = np.unique(linkage.order[linkage.view.partner])[:30]
-    probed = probe_rows(strict, rows, rng).view.partner
     degree = np.bincount(linkage.order[linkage.view.partner].ravel(), minlength=len(linkage.order))
-    assert (np.bincount(probed.ravel(), minlength=len(degree)) <= np.maximum(1, 2 * degree)).all()
-    assert len(probed) < len(rows) * probes_per_row(strict, len(rows))
+    limit = np.minimum(probes_per_row(strict, len(rows)), np.maximum(1, 2 * degree[rows]))
+    assert len(probe_rows(strict, rows, rng).turn) == limit.sum()
+    assert limit.sum() < len(probe_rows(generous, rows, rng).turn)
 
 
 def test_a_blurred_place_is_not_found_better_by_made_up_records_than_by_itself(folder):

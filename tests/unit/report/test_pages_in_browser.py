@@ -49,7 +49,7 @@ def links_text() -> str:
 def audit_text() -> str:
     found = AttackFinding(
         "greedy",
-        AttackKind.GREEDY,
+        AttackKind.LIKELIHOOD,
         Adversary.PRIMARY,
         "share",
         IntervalEstimate(0.9, 0.8, 1.0),

@@ -13,12 +13,12 @@ from fedsim.linkage.encoding import BitFlip, IdentifierColumn, Key, PlacePositio
 from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
 from fedsim.linkage.metrics import Position
 from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim_audit.attacks import map_attack
 from fedsim_audit.attacks.filter_attacks import (
     NameList,
     filter_similarity,
     frequency_attack,
     graph_attack,
+    map_attack,
     name_similarity,
     order_attack,
 )

@@ -47,7 +47,6 @@ def test_the_top_k_alone_give_places_away():
     found = link_graph_attack(linked(), FLATS, TRUTH, rng=chance())
     assert median(found) < found.figures["median error of blind guessing in metres"] / 5
     assert found.adversary is Adversary.PRIMARY
-    assert found.seconds > 0
 
 
 def test_noise_on_similarities_does_nothing_against_the_link_graph():
