@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from fedsim.config.job import Job
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyFile
 from fedsim.data.features import FeaturePreprocessor
-from fedsim.errors import InputError, PeerError, PolicyError
+from fedsim.errors import AwayError, InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, Farewell, Role
@@ -112,8 +112,9 @@ def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryR
             resumes = "%s; it resumes from the last common checkpoint"
             connection.log_peer_event("restarted", restarted.peer, logging.INFO, resumes, restarted)
         except PeerError as error:
-            trained = connection.serves_predictions or store.has_weights(TRAINED_MODEL)
-            if connection.stop_signal.failure or not trained:
+            # A primary that broke a rule has not just exited.
+            exited = isinstance(error, AwayError) and store.has_weights(TRAINED_MODEL)
+            if connection.stop_signal.failure or not (connection.serves_predictions or exited):
                 raise
             if not connection.serves_predictions:
                 log.info("the primary has exited; our part of the model is saved")

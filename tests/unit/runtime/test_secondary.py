@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 
+from error_fixtures import raises
+from fedsim.errors import PeerError
 from fedsim.protocol import session as session_module
 from fedsim.protocol.messages import Begin, Done, Farewell, Finish
 from fedsim.protocol.transport import InProcessTransport
@@ -62,6 +64,30 @@ def test_a_training_begun_and_finished_again_and_again_does_not_fill_the_log(ask
 def test_comparison_runs_begun_again_and_again_do_not_fill_the_log(ask):
     events = ask(*[Begin(1, study=True, seed=seed) for seed in range(2 * LIMIT)])
     assert events["study"] == events["budget"] == LIMIT
+
+
+def test_a_request_that_is_refused_after_training_does_not_pass_for_the_exit_of_the_primary(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    run_local(job, list(files.values()))
+    transport, refused = InProcessTransport(), threading.Event()
+
+    def serve() -> None:
+        with (
+            raises(PeerError, "bad-steps"),
+            open_party_context(job, files["rentals"], transport, software_versions()) as context,
+        ):
+            run_secondary(context)
+        refused.set()
+
+    secondary = threading.Thread(target=serve, daemon=True)
+    with open_party_context(job, files["city"], transport, software_versions()) as context:
+        acceptor = context.listen(context.secondaries)
+        secondary.start()
+        session = acceptor.session_with(context.secondaries[0])
+        with raises(PeerError, "peer-stopped"):
+            session.call(Begin(10**9), Done)
+    assert refused.wait(PATIENCE)
 
 
 def test_a_primary_that_leaves_in_mid_conversation_is_not_waited_for_as_in_training(tmp_path, monkeypatch):
