@@ -109,9 +109,9 @@ def unfilled_lines(path: Path) -> list[int]:
 def require_filled_in(path: Path) -> None:
     """Raise a ``SettingError`` if the file has lines with the mark."""
     if lines := unfilled_lines(path):
-        where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
-        fix = f"complete {'it' if len(lines) == 1 else 'them'} and delete the words '{FILL_IN_MARK}'"
-        raise SettingError(f"{path}, {where}: marked {FILL_IN_MARK} {fix}", code="not-filled-in", lines=lines)
+        where, it = ("line", "it") if len(lines) == 1 else ("lines", "them")
+        fault = f"{path} is marked 'FILL IN' in {where} {', '.join(map(str, lines))}"
+        raise SettingError(f"{fault}; complete {it} and delete '{FILL_IN_MARK}'", code="not-filled-in", lines=lines)
 
 
 # Settings of models. The title says which values are valid, the docstring of the attribute what the setting means.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, stored_audit, toml_file
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, SettingError
 from fedsim.linkage.encoding import Key
 from fedsim.linkage.soft_linkage import load_engine
 from fedsim.preflight import table
@@ -684,13 +684,12 @@ def _read_party(path: Path, job: Job | None) -> _PartyInput:
 
 def _check_filled_in(check: str, path: Path) -> Iterator[CheckFinding]:
     """Check that no line has the mark of `fedsim init` for what only its users know."""
-    lines = toml_file.unfilled_lines(path)
-    if not lines:
+    try:
+        toml_file.require_filled_in(path)
+    except SettingError as error:
+        yield error_finding(check, error)
+    else:
         yield ok(check, str(path))
-        return
-    where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
-    fix = f"complete {'it' if len(lines) == 1 else 'them'} and delete the words '{toml_file.FILL_IN_MARK}'"
-    yield failure(check, f"{path}, {where}: marked {toml_file.FILL_IN_MARK}", fix, code="not-filled-in")
 
 
 def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
