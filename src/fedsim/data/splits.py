@@ -66,7 +66,8 @@ def single_record_error(label: pl.Series, table: str) -> InputError | None:
     if not len(rows):
         return None
     count, row = f"{len(rows):,} of {values.drop_nulls().n_unique():,} classes", int(rows[0]) + 1
-    message = f"{table}: column '{label.name}': {count} with a single record, first in row {row:,}"
+    verb = "has" if len(rows) == 1 else "have"
+    message = f"{table}: column '{label.name}': {count} {verb} a single record, first in row {row:,}"
     way_out = "correct that label, leave it empty or merge the class with another"
     return InputError(f"{message}; {way_out}", code="single-record-class", table=table, column=label.name, row=row)
 

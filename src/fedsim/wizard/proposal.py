@@ -581,7 +581,7 @@ def check_label_choice(table: TableProfile, name: str, taken: Sequence[str]) -> 
     if column.distinct < 2:
         values = "only one value" if column.distinct else "no values"
         raise InputError(f"{where} has {values}; choose another label", code="constant-label", column=name)
-    if row := _first_word_among_numbers(column):
+    if row := _first_odd_row(column, CellType.NUMBER):
         message = f"{where}, row {row:,} is not a number, but nearly all others are; correct it or leave it empty"
         raise InputError(message, code="not-a-number", table=table.name, column=name, row=row)
     return [f"{where} {describe_gaps(column)}; those records are predicted after training"] if column.gaps else []
@@ -664,14 +664,14 @@ def describe_gaps(column: ColumnProfile) -> str:
     return f"is missing in {column.gaps:,} of {len(column):,} rows, first in row {row:,}"
 
 
-def _first_word_among_numbers(column: ColumnProfile) -> int:
-    """Return the row of the first cell that keeps a column from being numbers, counted from 1; 0 if there is none."""
+def _first_odd_row(column: ColumnProfile, kind: CellType) -> int:
+    """Return the row of the first cell that keeps a text column from being of a kind, from 1; 0 if many cells do."""
     if column.kind != CellType.CATEGORY or not column.distinct:
         return 0
-    numbers = _cells_of_kind(column.cells, CellType.NUMBER)
-    if float(numbers.sum()) < profile.MIN_FITTING_SHARE * len(column.filled):
+    fitting = _cells_of_kind(column.cells, kind)
+    if float(fitting.sum()) < profile.MIN_FITTING_SHARE * len(column.filled):
         return 0
-    return int((~numbers & column.cells.is_not_null()).arg_true()[0]) + 1
+    return int((~fitting & column.cells.is_not_null()).arg_true()[0]) + 1
 
 
 def _uninformative_reason(column: ColumnProfile) -> str:
@@ -683,8 +683,9 @@ def _uninformative_reason(column: ColumnProfile) -> str:
         return "only one value" if column.distinct else "no values"
     if column.distinct > MAX_ONE_HOT and column.alone > MAX_ALONE:
         if column.kind == CellType.CATEGORY:
-            row = _first_word_among_numbers(column)
-            return f"numbers, but not in row {row:,}: correct it" if row else "a different text in most rows"
+            odd = ((kind, _first_odd_row(column, kind)) for kind in (CellType.NUMBER, CellType.DATE))
+            reasons = (f"{kind}s, but not in row {row:,}: correct it" for kind, row in odd if row)
+            return next(reasons, "a different text in most rows")
         if column.code:
             return "a different code in most rows"
     if not column.whole or column.distinct != n_filled:

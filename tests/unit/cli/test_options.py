@@ -9,8 +9,10 @@ import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -62,6 +64,12 @@ def exchange_tables() -> None:
     content = Path("flats.csv").read_bytes()
     Path("rentals.csv").rename("flats.csv")
     Path("rentals.csv").write_bytes(content)
+
+
+def add_dates() -> None:
+    """Add dates as spreadsheets write them, one of which is not in the calendar."""
+    days = pl.date_range(date(2020, 1, 1), date(2024, 1, 1), eager=True).head(len(TOWN.flats)).dt.strftime("%d/%m/%Y")
+    TOWN.flats.with_columns(sold=days.scatter(2, "31/13/2020")).write_csv("flats.csv")
 
 
 def init(*words: str) -> list[str]:
@@ -127,6 +135,12 @@ TABLES = {
     ),
     "a word among the numbers of a feature": WrongInput(
         "", ("area", "not in row 3", "correct it"), INIT, cell(3, 2, "large")
+    ),
+    "a day that does not exist among dates": WrongInput(
+        "",
+        ("sold", "not in row 3", "correct it"),
+        INIT,
+        add_dates,
     ),
     "a latitude of 95": WrongInput("outside-range", ("'lat'", "row 3", "90", "correct it"), INIT, cell(3, 0, "95")),
     "a label of 1e308": WrongInput("number-too-large", ("'price'", "row 3", "correct it"), INIT, cell(3, 5, "1e308")),
