@@ -28,6 +28,7 @@ from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.storage.tensor_file import named_arrays_digest
 from job_fixtures import PARTIES, staying
+from session_fixtures import PATIENCE
 
 RUNS = Path(__file__).with_name("run_0_2")
 TOLERANCE = 2e-4  # between instruction sets we saw 2.3e-5; another seed changes weights by more than 0.01
@@ -86,7 +87,7 @@ def test_run_folders_of_version_0_2_still_predict(earlier, tmp_path):
             stack.enter_context(staying(job, files[name], transport))
         primary = open_party_context(job, files["city"], transport, software_versions(), predicting=True)
         context = stack.enter_context(primary)
-        found = Predictor(context, wait_seconds=20.0).predict(records)
+        found = Predictor(context, wait_seconds=PATIENCE).predict(records)
     expected = json.loads((RUNS / "predictions.json").read_text(encoding="utf-8"))[earlier.name]
     assert (found.by, found.away) == ("fedsim", ())
     assert found.values == pytest.approx(expected["values"], rel=1e-4)

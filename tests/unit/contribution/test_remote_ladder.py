@@ -33,6 +33,7 @@ from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore
 from fedsim_lab.faults.local_job import create_local_job
 from job_fixtures import lay_out, read_all, staying
+from session_fixtures import PATIENCE
 
 LEARNING = TrainingSettings(epochs=1, batch_size=256)  # as the job
 NONE = {"rentals": {"max_studies = 100": ""}}
@@ -94,7 +95,7 @@ def test_trees_see_the_embedding_that_the_secondary_sent_to_the_job(tmp_path):
 
 def predicted(job, files, transport, records):
     with open_party_context(job, files["city"], transport, software_versions()) as post:
-        return Predictor(post, wait_seconds=20.0).predict(records).values
+        return Predictor(post, wait_seconds=PATIENCE).predict(records).values
 
 
 def with_features(arrays, job, own):

@@ -44,12 +44,13 @@ SEALED = {"job": {"[network]": '[protection]\ngradients = "none"\n\n[network]'},
 @pytest.mark.parametrize("world", [SEALED], indirect=True)
 def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(world):
     world.bring("notary")
-    predictor = world.predictor(wait_seconds=0.5)
+    predictor = world.predictor()
     alone = predictor.predict(world.records[:3])
     assert (alone.by, alone.away) == ("fedsim", ())
     path = rows_path(predictor.context.folder, "rentals")
     stored = StoredRows.load(path)
     replace(stored, pseudonym=stored.pseudonym[1:], values=stored.values[1:]).save(path)
+    predictor.context.connection.wait_seconds = 2.0  # for rentals; the coordinator answers within it
     with raises(AwayError, "peer-away"):
         predictor.predict(world.records)
     world.bring("rentals")

@@ -31,6 +31,7 @@ from fedsim.runs.run_folder import (
 from fedsim.runtime import party_context
 from fedsim.runtime.party_context import open_party_context, software_versions
 from job_fixtures import change, lay_out, read_all
+from session_fixtures import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +102,9 @@ def test_a_primary_accepts_the_width_of_the_network_of_its_job(tmp_path, changes
         assert context.connection.bounds.table("ready")["width"] == widths
 
 
-def test_a_secondary_that_announces_another_width_ends_its_session(world):
-    job, files = world
+def test_a_secondary_that_announces_another_width_ends_its_session(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
     transport, answered = InProcessTransport(), []
     with open_party_context(job, files["city"], transport, software_versions()) as city:
         acceptor = city.listen(city.secondaries)
@@ -117,7 +119,7 @@ def test_a_secondary_that_announces_another_width_ends_its_session(world):
         secondary.start()
         with raises(PeerError, "out-of-bounds"):
             RemoteSecondary(acceptor.session_with(city.secondaries[0]), wire_format("float32"))
-        secondary.join(20)
+        secondary.join(PATIENCE)
         assert answered
 
 

@@ -220,7 +220,7 @@ def test_a_partner_whose_table_has_changed_since_training_does_not_answer_and_th
     rows = pl.read_csv(table)
     (rows.reverse() if changed == "rows" else rows.with_columns(pl.col(rows.columns[-1]) + 1)).write_csv(table)
     world.bring("notary")
-    predictor = world.predictor(wait_seconds=10)
+    predictor = world.predictor()
     with ThreadPoolExecutor(1) as pool:
         predicted = pool.submit(predictor.predict, world.records[:1])
         with (

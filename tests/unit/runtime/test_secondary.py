@@ -49,7 +49,7 @@ def ask(tmp_path, monkeypatch):
             for request in requests:
                 assert session.call(request, Done).fault == ""
             session.send(Farewell())
-            secondary.join(30)
+            secondary.join(PATIENCE)
         assert not secondary.is_alive()
         return Counter(entry.what for entry in read_audit_log(own.folder / "audit.jsonl")) - before
 

@@ -25,6 +25,7 @@ from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import RunStore
 from job_fixtures import lay_out, read_all, staying
+from session_fixtures import PATIENCE
 
 WORDS = ["Belgor", "Halver", "Tanros", "Miran", "Ultor", "Kelpal", "Sentor", "Dandor", "Norhal", "Elper"]
 FIELDS = '  { column = "lat", encoding = { kind = "numeric", low = 0.9, high = 1.8, threshold = 0.05 } },\n'
@@ -86,7 +87,7 @@ def test_one_record_alone_is_predicted_as_among_others(trained):
         for name in ("notary", "rentals"):
             stack.enter_context(staying(job, files[name], transport))
         post = stack.enter_context(open_party_context(job, files["city"], transport, software_versions()))
-        predictor = Predictor(post, wait_seconds=20.0)
+        predictor = Predictor(post, wait_seconds=PATIENCE)
         together = predictor.predict(records[:4]).values
         alone = [predictor.predict(records[row : row + 1]).values[0] for row in range(4)]
         assert alone == pytest.approx(together, rel=1e-4)

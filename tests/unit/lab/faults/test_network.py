@@ -10,6 +10,7 @@ import pytest
 
 from fedsim_lab.faults.local_job import free_ports
 from fedsim_lab.faults.network import FaultyProxy
+from session_fixtures import PATIENCE
 
 
 @pytest.fixture
@@ -23,10 +24,10 @@ def proxy(server: socket.socket) -> Iterator[tuple[FaultyProxy, socket.socket, s
     """Return a proxy, a caller's connection through it, and the end of the server."""
     port = next(free_ports())
     proxy = FaultyProxy(port, server.getsockname()[1])
-    with closing(proxy), socket.create_connection(("127.0.0.1", port), timeout=30) as caller:
+    with closing(proxy), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as caller:
         end, _ = server.accept()
         with end:
-            end.settimeout(30)
+            end.settimeout(PATIENCE)
             yield proxy, caller, end
 
 
@@ -45,7 +46,7 @@ def test_what_was_sent_while_the_proxy_stalled_arrives_later(proxy) -> None:
     end.settimeout(0.2)
     with pytest.raises(TimeoutError):
         end.recv(100)
-    end.settimeout(30)
+    end.settimeout(PATIENCE)
     faulty.resume()
     assert end.recv(100) == b"late"
 
@@ -66,4 +67,4 @@ def test_a_closed_proxy_accepts_no_connection(server: socket.socket) -> None:
     port = next(free_ports())
     FaultyProxy(port, server.getsockname()[1]).close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=30)
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
