@@ -132,10 +132,10 @@ def write_ladder(
         for split in splits
         for place, rung in enumerate(RUNGS)
     ]
-    gain = {"estimate": 4.0, "low": -1.0, "high": 9.0, "says": "something"}
+    gain = {"estimate": 4.0, "low": -1.0, "high": 9.0}
     gains = [{"key": key, "split": split, **gain} for split in splits for key in STEPS]
     about = {"job": "flats", "unit": "S$", "metric": "rmse", "task": "regression", "lower_is_better": True}
-    about |= {"seeds": seeds, "records": TEST, "worth": worth, "parts": "The sum of its parts."}
+    about |= {"seeds": seeds, "records": TEST, "worth": worth, "models": "Compared."}
     ladder = {"format": 2, **about, "rungs": rungs, "gains": gains}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ladder.json").write_text(json.dumps(ladder | more))

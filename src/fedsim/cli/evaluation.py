@@ -14,7 +14,6 @@ from fedsim.cli.output import (
     print_lines,
     print_table,
     progress_printer,
-    wrap_item,
     wrap_text,
     write_json,
 )
@@ -30,6 +29,7 @@ from fedsim.contribution.job_ladder import (
 from fedsim.contribution.ladder import (
     NEEDS_BOTH_TABLES,
     RUNGS,
+    STEP_NAMES,
     Ladder,
     count_trainings,
     train_ladder,
@@ -132,8 +132,8 @@ def _compare_remotely(
 
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
-    """Print the contribution, the methods with all splits side by side, and the parts of the gain."""
-    print_lines([wrap_text("", ladder["worth"]), wrap_text("", ladder["parts"]), ""])
+    """Print the contribution, and the methods and the parts of the gain with all splits side by side."""
+    print_lines([wrap_text("", ladder["worth"]), wrap_text("", ladder["models"]), ""])
     splits = list(dict.fromkeys([ladder["split"], *(rung["split"] for rung in ladder["rungs"])]))
     unit = f" ({ladder['unit']})" if ladder["metric"] == "rmse" else ""
     rows = []
@@ -144,13 +144,16 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
             cells = [_format_score(rung) for rung in here]
             rows.append((known.name, *cells, format_duration(max(rung["seconds"] for rung in here))))
     print_table((f"{ladder['metric']}{unit}", *(f"{split} split" for split in splits), "time"), rows)
-    for split in splits:
-        print_lines(["", f"parts of the gain, {split} split (95 % intervals):"])
-        print_lines(wrap_item(gain["says"]) for gain in ladder["gains"] if gain["split"] == split)
-        partners = [partner for partner in ladder["partners"] if partner["split"] == split]
-        if partners:
-            print_lines(["", f"contribution by secondary, {split} split (95 % intervals):"])
-            print_lines(wrap_item(partner["says"]) for partner in partners)
+    typer.echo()
+    steps = [(STEP_NAMES[gain["key"]], gain) for gain in ladder["gains"]]
+    for partner in ladder["partners"]:
+        of_features = {**partner["features"], "split": partner["split"]}
+        steps += [(partner["secondary"], partner), (f"{partner['secondary']}, features beyond links", of_features)]
+    rows = []
+    for name in dict.fromkeys(name for name, _ in steps):
+        found = {gain["split"]: gain for step, gain in steps if step == name}
+        rows.append((name, *(_format_gain(found[split]) for split in splits)))
+    print_table(("gain, 95 % interval", *(f"{split} split" for split in splits)), rows)
     typer.echo()
     if ladder["seeds"] > 1:
         typer.echo(f"± standard deviation over {ladder['seeds']} seeds")
@@ -159,6 +162,11 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
     if any(rung["improving"] for rung in ladder["rungs"]):
         typer.echo("* still improving when its epochs ran out")
     typer.echo(f"Wrote {path}")
+
+
+def _format_gain(gain: Mapping[str, Any]) -> str:
+    low, high = format_number(gain["low"]), format_number(gain["high"])
+    return f"{format_number(gain['estimate'])} ({low} to {high})"
 
 
 def _format_score(rung: Mapping[str, Any]) -> str:

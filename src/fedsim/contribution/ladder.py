@@ -242,19 +242,18 @@ STEPS = {
     "contribution": (ALONE, TOGETHER),
     "total": (PLAIN, TOGETHER),
 }
+STEP_NAMES = {
+    "identifiers": "own identifiers",
+    "links": "links",
+    "features": "partner's features",
+    "contribution": "partner: links, features",
+    "total": "all together",
+}
 BOOTSTRAP_SEED = 2022
 
 # Sentences
 
 
-STEP_SUBJECTS = {
-    "identifiers": "The primary's own identifiers, used as features without any partner,",
-    "links": "The links, beyond the primary's own identifiers,",
-    "features": "The partner's features, beyond the links,",
-    "contribution": "Links and partner features together, the partner's contribution,",
-    "total": "Own identifiers, links and partner features together",
-}
-NO_GAIN = Interval(0.0, 0.0, 0.0)  # of a model over itself
 MIN_TEST_RECORDS = 100
 METRIC_NAMES = {"rmse": "error", "auc": "area under the curve", "accuracy": "accuracy"}
 
@@ -266,23 +265,6 @@ class GainUnit:
     metric: str
     unit: str
     label: str = ""
-
-
-def gain_sentence(key: str, gain: Interval, unit: GainUnit) -> str:
-    """Say what one step of the ladder adds.
-
-    >>> gain_sentence("features", Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))
-    "The partner's features, beyond the links, reduce the error by 1.25 S$ (95 % interval 0.5 to 2)."
-    >>> gain_sentence("links", Interval(0.25, -0.5, 1.0), GainUnit("auc", ""))[49:]
-    'make no measurable difference (estimate 0.25, 95 % interval -0.5 to 1).'
-    """
-    if gain == NO_GAIN:
-        return f"{STEP_SUBJECTS[key]} make no difference: the validation records chose the same model without."
-    if gain.covers_zero:
-        estimate = f"estimate {format_number(gain.estimate)}, 95 % interval {_format_interval(gain.low, gain.high)}"
-        return f"{STEP_SUBJECTS[key]} make no measurable difference ({estimate})."
-    verb, change = _describe_change(gain, unit)
-    return f"{STEP_SUBJECTS[key]} {verb} {change}."
 
 
 def contribution_sentence(
@@ -342,18 +324,6 @@ def models_sentence(alone: Sequence[str], together: Sequence[str]) -> str:
     return f"Compared, as the validation records chose: {best} with partner, {base} without."
 
 
-def parts_sentence(contribution: Interval, links: Interval, features: Interval) -> str:
-    """Say of which parts the contribution is the sum, in the order and with the signs of the steps.
-
-    >>> parts_sentence(Interval(3.0, 2.0, 4.0), Interval(-0.5, -1.0, 0.0), Interval(3.5, 2.5, 4.5))
-    'The contribution of 3 is the sum of -0.5 (links) and 3.5 (features); positive is better.'
-    """
-    total, *parts = (format_number(gain.estimate) for gain in (contribution, links, features))
-    return (
-        f"The contribution of {total} is the sum of {parts[0]} (links) and {parts[1]} (features); positive is better."
-    )
-
-
 def format_number(value: float, digits: int = 3) -> str:
     """Format significant digits, with all those before the point and commas between thousands.
 
@@ -387,18 +357,6 @@ def _with_unit(size: float, unit: GainUnit) -> str:
     if unit.metric == "rmse" and unit.unit not in ("", unit.label):
         text += f" x {unit.unit}" if unit.unit[0].isdigit() else f" {unit.unit}"  # of a unit such as 1000 S$
     return text
-
-
-def share_sentence(name: str, share: Interval, features: Interval, unit: GainUnit) -> str:
-    """Say what one of several secondaries adds.
-
-    >>> share_sentence("rentals", Interval(2.0, 1.5, 2.5), Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))[:75]
-    'rentals: 2 S$ of the contribution (1.5 to 2.5); its features, beyond its li'
-    """
-    sizes = [_with_unit(part.estimate, unit) for part in (share, features)]
-    intervals = [_format_interval(part.low, part.high) for part in (share, features)]
-    own = f"its features, beyond its links, add {sizes[1]} ({intervals[1]})"
-    return f"{name}: {sizes[0]} of the contribution ({intervals[0]}); {own}."
 
 
 # Several secondaries: the contribution is shared out by Shapley values, the mean of what a secondary adds over all
@@ -537,14 +495,13 @@ class Ladder:
         unit = GainUnit(self.measure.name, self.about["unit"], self.about.get("label", ""))
         ends = scores[split].scores[ALONE], scores[split].scores[TOGETHER]
         gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
-        gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
+        gain = gains["contribution", split]
         shares = {each: self._shares(each) for each in self.seeds}
         partners, deciding = max(1, len(self.secondaries)), self.deciding[split]
         records, chosen = len(self.seeds[split][0].labels), self.chosen[split]
         worth = [contribution_sentence(gain, ends, unit, split, partners=partners)]
         worth += [few_records_sentence(records)] if records < MIN_TEST_RECORDS else []
         worth += [limit_sentence(sum(deciding), len(deciding))] if any(deciding) else []
-        models = models_sentence(*([each[side].name for each in chosen] for side in (ALONE, TOGETHER)))
         return {
             "format": LADDER_FORMAT,
             "job": self.about["name"],
@@ -558,21 +515,12 @@ class Ladder:
             "split": split,
             "worth": " ".join(worth),
             "limited": any(deciding),
-            "parts": f"{models} {parts_sentence(gain, links, features)}",
+            "models": models_sentence(*([each[side].name for each in chosen] for side in (ALONE, TOGETHER))),
             "chosen": {side: [each[side].key for each in chosen] for side in (ALONE, TOGETHER)},
             "rungs": [self._rung(rung, each) for each in self.seeds for rung in self._distinct_rungs()],
-            "gains": [
-                {"key": key, "split": each, **asdict(gain), "says": gain_sentence(key, gain, unit)}
-                for (key, each), gain in gains.items()
-            ],
+            "gains": [{"key": key, "split": each, **asdict(gain)} for (key, each), gain in gains.items()],
             "partners": [
-                {
-                    "secondary": name,
-                    "split": each,
-                    **asdict(share),
-                    "features": asdict(features),
-                    "says": share_sentence(name, share, features, unit),
-                }
+                {"secondary": name, "split": each, **asdict(share), "features": asdict(features)}
                 for each, found in shares.items()
                 for name, (share, features) in found.items()
             ],

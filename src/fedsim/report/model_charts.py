@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedsim.contribution.ladder import STEP_NAMES
 from fedsim.report import charts, run_data, svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure, FigureGroup, PageTable
@@ -382,14 +383,6 @@ def plot_gates(curves: Sequence[WeightCurve], importances: Sequence[MergeImporta
 
 # The ladder of methods that `fedsim compare` trains.
 
-GAIN_LABELS = {
-    "identifiers": "own identifiers",
-    "links": "links",
-    "features": "partner's features",
-    "contribution": "partner: links, features",
-    "total": "all together",
-}
-
 
 def ladder_figures(ladder: run_data.LadderResults) -> list[Figure]:
     """Draw the gains and the rungs of every split, that of the headline first."""
@@ -421,7 +414,7 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     gains = [gain for gain in ladder.gains if gain.split == split]
     rows = [
         charts.ChartRow(
-            GAIN_LABELS.get(gain.key, gain.key),
+            STEP_NAMES.get(gain.key, gain.key),
             gain.estimate,
             f"{format_number(gain.estimate)} ({format_number(gain.low)} to {format_number(gain.high)})",
             (gain.low, gain.high),
@@ -433,17 +426,8 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     caption += "means that no gain was shown."
     axis = f"gain in {ladder.metric_text}; right of zero is better"
     labels = charts.ChartLabels(f"Gain by step, {split} split", caption, axis, ("step", "gain (95 % interval)"))
-    notes = [gain.says for gain in gains if gain.key != "contribution"]  # that is the headline
-    notes += [ladder.parts] if split == ladder.splits[0] else []
-    scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
-    alone, together = (
-        " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
-    )
-    if split == ladder.splits[0] and alone and together:
-        compared = f"the best method without the partner, {alone}, with the best one with the partner, {together}"
-        chosen = "Both are chosen on the validation records, so another method may be better on the test records."
-        notes.append(f"The headline compares {compared}. {chosen}")
-    return replace(charts.rows_figure(rows, labels, include=(0.0,)), notes=tuple(notes))
+    notes = (ladder.models,) if ladder.models and split == ladder.splits[0] else ()
+    return replace(charts.rows_figure(rows, labels, include=(0.0,)), notes=notes)
 
 
 def _rungs_figure(ladder: run_data.LadderResults, split: str) -> Figure:

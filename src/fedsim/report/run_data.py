@@ -52,7 +52,6 @@ class GainEstimate:
     estimate: float
     low: float
     high: float
-    says: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ class PartnerShare:
     low: float
     high: float
     features: dict[str, float]  # estimate, low and high
-    says: str
 
 
 @dataclass(frozen=True)
@@ -81,13 +79,12 @@ class LadderResults:
     seeds: int
     records: int
     worth: str
-    parts: str
     rungs: tuple[RungResult, ...]
     gains: tuple[GainEstimate, ...]
-    hash: str = ""  # of the job; older files have neither this nor the next field
-    chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that the contribution compares, one per seed
+    hash: str = ""  # of the job; older files do not say
     partners: tuple[PartnerShare, ...] = ()  # by split; only where there are several secondaries
     split: str = ""  # of the headline; older files do not say
+    models: str = ""  # which methods the headline compares
 
     def belongs_to(self, job: str, job_hash: str) -> bool:
         """Return whether these are the results of this job, as far as the file says."""

@@ -31,7 +31,6 @@ from fedsim.contribution.ladder import (
     contribution_sentence,
     few_records_sentence,
     format_number,
-    gain_sentence,
     limit_sentence,
     partner_orders,
     shapley_shares,
@@ -47,7 +46,7 @@ from job_fixtures import lay_out
 
 PARTNERS = ("rentals", "schools")
 TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "split", "worth"}
-TOP |= {"limited", "parts"}
+TOP |= {"limited", "models"}
 
 
 @pytest.fixture
@@ -255,12 +254,6 @@ def test_a_placebo_partner_trains_as_long_as_the_partner_that_it_is_compared_wit
     stub_ladder(tmp_path, [*networks(2, "solo", "avgsim", "fedsim"), placebo], train)
     lengths = {key: [epochs for name, epochs in train.trained if name == key] for key in ("fedsim", "fedsim-placebo")}
     assert lengths["fedsim-placebo"][-1] == lengths["fedsim"][-1] != 2
-
-
-def test_a_step_without_any_change_says_that_the_same_model_was_chosen() -> None:
-    sentence = gain_sentence("identifiers", Interval(0.0, 0.0, 0.0), GainUnit("auc", ""))
-    assert "same model" in sentence
-    assert "-0" not in sentence
 
 
 def test_few_test_records_are_named_in_the_headline(tmp_path: Path) -> None:
