@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,35 +171,3 @@ def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = Non
     job_hash = read_run_record(folder).hash if job_hash is None else job_hash
     report = AuditReport("flats", job_hash, 0.01, (row,), NEVER_ATTACKED, (), ())
     (folder / "audit.json").write_text(json.dumps(report.as_dict()))
-
-
-def progress_facts(**changes: Any) -> dict[str, Any]:
-    """What a party writes while it runs."""
-    entry = LedgerEntry("train", "activations", "secondary 'rentals'", "primary 'city'", 10, 2_000_000)
-    return {
-        "format": 1,
-        "job": "flats",
-        "hash": "a" * 64,
-        "party": "city",
-        "role": "primary",
-        "process": 1,
-        "state": "running",
-        "error": "",
-        "updated": "2026-11-15T10:00:00.000+00:00",
-        "seconds": 12.0,
-        "phases": [
-            {"name": "link", "began": 0.0, "seconds": 2.0, "peak_bytes": 10**8},
-            {"name": "train", "began": 2.0, "seconds": 10.0, "peak_bytes": 2 * 10**8},
-        ],
-        "training": {
-            "epochs": 8,
-            "steps_per_epoch": 5,
-            "steps": 15,
-            "history": [
-                {"number": n, "loss": 1 / n, "validation_loss": 1.2 / n, "validation": {"rmse": 50.0 / n}}
-                for n in (1, 2, 3)
-            ],
-        },
-        "ledger": [asdict(entry)],
-        **changes,
-    }

@@ -252,7 +252,7 @@ USUAL_PAIRS = (0.05, 0.95)  # quantiles of their similarity: nine of ten pairs
 MAIN_SHARE = 0.8  # of the pairs, from which on the rest is an exception
 
 
-def weight_figure(curve: WeightCurve, pairs: Floats | None = None, importance: MergeImportance | None = None) -> Figure:
+def weight_figure(curve: WeightCurve, pairs: Floats | None = None) -> Figure:
     """Draw the learned weight over the scaled similarity, with a verdict.
 
     Parameters
@@ -261,8 +261,6 @@ def weight_figure(curve: WeightCurve, pairs: Floats | None = None, importance: M
         The weight gate of a secondary, or of one of its fields.
     pairs
         The similarities of the pairs it is used for; by default the curve counts evenly from end to end.
-    importance
-        What the merge gate makes of the partner records of the same secondary.
     """
     x = svg.x_scale(float(curve.similarity[0]), float(curve.similarity[-1]))
     y = svg.y_scale(*svg.nice_range(min(0.0, float(curve.weight.min())), float(curve.weight.max())))
@@ -279,14 +277,14 @@ def weight_figure(curve: WeightCurve, pairs: Floats | None = None, importance: M
         [f"similarity {similarity}: weight {weight}" for similarity, weight in numbers],
         svg.TOP,
     )
-    title, verdict = f"Weight by similarity: {curve.party}", judge_weights(curve, pairs, importance)
+    title, verdict = f"Weight by similarity: {curve.party}", judge_weights(curve, pairs)
     parts += [svg.left_axis(y, "weight"), line, svg.bottom_axis(x, "similarity, scaled"), hover]
     rows = tuple(numbers[at] for at in np.linspace(0, len(numbers) - 1, 7).astype(int))
     picture = svg.image(title, verdict, parts)
     return Figure(title, f"{verdict} {caption}", picture, ("similarity", "weight"), rows)
 
 
-def judge_weights(curve: WeightCurve, pairs: Floats | None = None, importance: MergeImportance | None = None) -> str:
+def judge_weights(curve: WeightCurve, pairs: Floats | None = None) -> str:
     """Say how the weight changes with similarity, for which share of the pairs, and what that means.
 
     >>> rising = WeightCurve("a", np.linspace(-3, 3, 7), np.linspace(0.2, 0.8, 7))
@@ -322,26 +320,7 @@ def judge_weights(curve: WeightCurve, pairs: Floats | None = None, importance: M
             f"The weight rises with similarity for {format_percent(rising)} of the {unit} and falls for the rest; "
         )
         verdict += f"it is largest at similarity {top}."
-    return verdict if importance is None else f"{verdict} {_judge_nearest(importance)}"
-
-
-def _judge_nearest(importance: MergeImportance) -> str:
-    """Say whether the most similar partner records count more than the others, after all gates."""
-    share, nearest, k = _nearest_share(importance)
-    even = nearest / k
-    relation = "more than" if share > even * (1 + FLAT_CHANGE) else "as much as"
-    relation = "less than" if share < even * (1 - FLAT_CHANGE) else relation
-    who = "the most similar partner record counts" if nearest == 1 else f"the {nearest} most similar of {k} count"
-    whole = f"{format_percent(share)} of the contributions; an even share would be {format_percent(even)}"
-    return f"After all gates {who} {relation} the average one: {whole}."
-
-
-def _nearest_share(importance: MergeImportance) -> tuple[float, int, int]:
-    """Return what the most similar tenth contributes, how many partner records that are, and K."""
-    k = len(importance.values)
-    nearest = max(1, k // 10)
-    total = max(float(importance.values.sum()), np.finfo(float).tiny)
-    return float(importance.values[k - nearest :].sum()) / total, nearest, k
+    return verdict
 
 
 def importance_figure(importance: MergeImportance) -> Figure:
@@ -349,9 +328,8 @@ def importance_figure(importance: MergeImportance) -> Figure:
     values = importance.values[::-1]  # (K, R), most similar first
     title = f"Contribution by rank: {importance.party}"
     by_rank = values.sum(axis=1) / max(values.sum(), np.finfo(float).tiny)
-    description = (
-        f"The most similar tenth of the partner records contributes {format_percent(_nearest_share(importance)[0])}."
-    )
+    nearest = by_rank[: max(1, len(values) // 10)].sum()
+    description = f"The most similar tenth of the partner records contributes {format_percent(nearest)}."
     shades, bounds = svg.shade_classes(values)
     width, height = (svg.RIGHT - svg.LEFT) / len(values), (svg.BOTTOM - svg.TOP) / values.shape[1]
     parts = [
@@ -376,9 +354,7 @@ def importance_figure(importance: MergeImportance) -> Figure:
 
 def plot_gates(curves: Sequence[WeightCurve], importances: Sequence[MergeImportance]) -> FigureGroup:
     """Return the weight curve and the heat map of the merge gate of every secondary."""
-    by_party = {part.party: part for part in importances}
-    figures = [weight_figure(curve, importance=by_party.get(curve.party)) for curve in curves]
-    return FigureGroup("Gates", (*figures, *map(importance_figure, importances)))
+    return FigureGroup("Gates", (*map(weight_figure, curves), *map(importance_figure, importances)))
 
 
 # The ladder of methods that `fedsim compare` trains.

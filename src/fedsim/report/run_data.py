@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs import record as run_records
-from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
+from fedsim.runs.run_folder import DONE, read_ledger
 
 AUDIT_FILE = "audit.json"
 REPORT_FILE = "report.html"
@@ -24,8 +23,7 @@ LADDER_FORMAT = 2
 LADDER_FILE = "ladder.json"
 LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # in a run folder
 MAX_DEPTH = 4  # of a run below the folder that is searched
-SILENT_AFTER = 20.0  # seconds; a running party writes its progress every five
-DIED, DAMAGED = "died", "damaged"
+DAMAGED = "damaged"
 IGNORED_SETTINGS = ("coordinator", "primary")  # addresses do not change a result
 
 
@@ -241,22 +239,17 @@ def find_files(folder: Path, name: str) -> Iterator[Path]:
         yield from folder.glob("/".join(["*"] * depth + [name]))
 
 
-def list_runs(folder: Path, now: datetime | None = None) -> list[RunSummary]:
-    """Summarise the runs of primaries under a folder, finished or not, oldest first."""
+def list_runs(folder: Path) -> list[RunSummary]:
+    """Summarise the finished runs of primaries under a folder, oldest first."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; pass the folder of a party file, or one above it", code="no-folder")
-    names = (run_records.RECORD_FILE, PROGRESS_FILE)
-    places = sorted({path.parent for name in names for path in find_files(folder, name)})
     runs = []
-    for place in places:
+    for place in sorted({path.parent for path in find_files(folder, run_records.RECORD_FILE)}):
         name = str(place.relative_to(folder))
         try:
-            finished = (place / run_records.RECORD_FILE).is_file()
-            run = summarise_run(place, name) if finished else _unfinished_run(place, name, now or datetime.now(UTC))
+            runs.append(summarise_run(place, name))
         except FileError as error:
-            run = RunSummary(name, note=str(error))
-        if run is not None:
-            runs.append(run)
+            runs.append(RunSummary(name, note=str(error)))
     return sorted(runs, key=lambda run: (run.started or "9", run.folder))
 
 
@@ -309,29 +302,6 @@ def summarise_run(place: Path, name: str) -> RunSummary:
         )
     except (LookupError, TypeError) as error:
         message = f"{place / run_records.RECORD_FILE} cannot be read ({type(error).__name__}); restore the file"
-        raise FileError(message, code="run-unreadable") from None
-
-
-def _unfinished_run(place: Path, name: str, now: datetime) -> RunSummary | None:
-    """Summarise a primary that is running, has failed or died; the other parties keep no results."""
-    try:
-        progress = json.loads((place / PROGRESS_FILE).read_text(encoding="utf-8"))
-        if progress["role"] != "primary":
-            return None
-        silent = (now - datetime.fromisoformat(progress["updated"])).total_seconds()
-        died = progress["state"] == RUNNING and silent > SILENT_AFTER
-        return RunSummary(
-            folder=name,
-            job=progress["job"],
-            hash=progress["hash"][:12],
-            party=progress["party"],
-            state=DIED if died else str(progress["state"]),
-            epochs=len(progress["training"].get("history", [])),
-            seconds=progress["seconds"],
-            bytes=sum(entry["bytes"] for entry in progress["ledger"]),
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = f"{place / PROGRESS_FILE} cannot be read ({type(error).__name__}); delete it"
         raise FileError(message, code="run-unreadable") from None
 
 

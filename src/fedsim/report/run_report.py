@@ -303,18 +303,16 @@ def tree_notes(record: RunRecord) -> Iterator[str]:
 def _gates(run: FinishedRun) -> PageSection:
     record = run.record
     curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
-    importances = {
-        part.secondary: MergeImportance(part.secondary, np.array(part.values)) for part in record.importances
-    }
-    pairs: dict[str, tuple[Floats | None, MergeImportance | None]] = {}  # by the name of the curve
+    importances = [MergeImportance(part.secondary, np.array(part.values)) for part in record.importances]
+    pairs: dict[str, Floats] = {}  # by the name of the curve
     for one in record.lists:
         path = links_path(run.folder, one.secondary)
         vectors = load_private_links(path).similarity if path.is_file() else np.full((1, 1, 1), np.nan)  # (n, K, F)
         for name, field in zip(field_names(one.secondary, vectors.shape[2]), np.moveaxis(vectors, 2, 0), strict=True):
             known = field.ravel()[np.isfinite(field.ravel())].astype(np.float64)
-            pairs[name] = known if len(known) else None, importances.get(one.secondary)
-    weights = [model_charts.weight_figure(curve, *pairs.get(curve.party, (None, None))) for curve in curves]
-    figures = (*weights, *map(model_charts.importance_figure, importances.values()))
+            pairs |= {name: known} if len(known) else {}
+    weights = [model_charts.weight_figure(curve, pairs.get(curve.party)) for curve in curves]
+    figures = (*weights, *map(model_charts.importance_figure, importances))
     return PageSection("gates", "What the gates learned", (), figures if curves else ())
 
 
@@ -334,23 +332,8 @@ def _predictions(run: FinishedRun) -> PageSection:
         figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
     groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
-    tables = (classes, *calibration_tables(run.record), *absence_tables(run))
+    tables = (classes, *absence_tables(run))
     return PageSection("predictions", title, notes, (*drawn, *groups), tuple(table for table in tables if table))
-
-
-def calibration_tables(record: RunRecord) -> Iterator[PageTable]:
-    """Show what calibration on the validation records changed, if the label is a class."""
-    if not record.calibration:
-        return
-    rows = tuple(
-        (one.of, one.part, f"{one.temperature:.3g}", *map(format_number, one.log_loss), *map(format_percent, one.gap))
-        for one in record.calibration
-    )
-    figures = ("log loss before", "log loss after", "gap before", "gap after")
-    head = ("probabilities of", "records", "temperature", *figures)
-    note = "Log-odds are divided by the temperature with the smallest log loss on the validation records; the test "
-    note += "records show the effect. The gap is between confidence and accuracy. Predicted classes do not change."
-    yield PageTable("Calibration of probabilities", head, rows, note)
 
 
 def absence_tables(run: FinishedRun) -> Iterator[PageTable]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedsim.cli import main
-from run_fixtures import progress_facts, record_of, write_ladder, write_run
+from run_fixtures import record_of, write_ladder, write_run
 
 
 def run(*words: str) -> int:
@@ -20,18 +19,13 @@ def run(*words: str) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two finished runs, one that failed, and a secondary's folder."""
+    """Two finished runs, and one that was broken off."""
     write_run(tmp_path / "city-run" / "flats-a", record_of(epochs=12))
     write_run(tmp_path / "city-run" / "flats-b", record_of(epochs=30))
     write_ladder(tmp_path / "city-run" / "flats-b")
-    put(tmp_path / "city-run" / "flats-c", state="failed", error="rentals is away")
-    put(tmp_path / "rentals-run" / "flats-a", role="secondary", party="rentals")
+    (tmp_path / "city-run" / "flats-c").mkdir()
+    (tmp_path / "city-run" / "flats-c" / "progress.json").write_text("{}")
     return tmp_path
-
-
-def put(place: Path, **changes: Any) -> None:
-    place.mkdir(parents=True)
-    (place / "progress.json").write_text(json.dumps(progress_facts(**changes)))
 
 
 def test_runs_are_listed_with_score_cost_worth_and_differences(
@@ -39,10 +33,9 @@ def test_runs_are_listed_with_score_cost_worth_and_differences(
 ) -> None:
     assert run("runs", str(folder)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == [f"city-run/flats-{name}" for name in "abc"]
+    assert [line.split()[0] for line in lines[1:3]] == [f"city-run/flats-{name}" for name in "ab"]
     assert "rmse 5.5" in lines[1]
-    assert lines[3].split()[-1] == "failed"
-    assert lines[4:] == [
+    assert lines[3:] == [
         "city-run/flats-b: This partner is worth 14 S$ less error.",
         "differs: training.epochs = 12, 30",
     ]
@@ -51,7 +44,7 @@ def test_runs_are_listed_with_score_cost_worth_and_differences(
 def test_programs_get_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("runs", str(folder), "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [line["state"] for line in found["runs"]] == ["done", "done", "failed"]
+    assert [line["state"] for line in found["runs"]] == ["done", "done"]
     assert found["runs"][0]["bytes"] == 1_110_000
     assert found["differing"] == {"training.epochs": [12, 30]}
 

@@ -83,16 +83,6 @@ def test_the_verdict_is_about_the_pairs_and_not_about_the_ends_of_the_curve() ->
         assert f"falls with similarity for {format_percent(float(below))} of the pairs" in verdict
 
 
-@pytest.mark.parametrize(
-    ("nearest", "verdict_text"), [(5.0, "counts more than"), (1.0, "as much as"), (0.1, "less than")]
-)
-def test_the_verdict_adds_what_all_gates_make_of_the_most_similar_records(nearest: float, verdict_text: str) -> None:
-    values = np.ones((10, 2))
-    values[-1] = nearest
-    verdict = judge_weights(WeightCurve("a", CURVE, 0.5 - CURVE / 10), PAIRS, MergeImportance("a", values))
-    assert verdict_text in verdict
-
-
 def test_a_flat_curve_is_drawn() -> None:
     assert "<path" in str(weight_figure(WeightCurve("a", np.linspace(-3, 3, 5), np.full(5, 0.5))).picture)
 

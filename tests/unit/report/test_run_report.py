@@ -26,7 +26,7 @@ from fedsim.report.run_report import (
     visibility_table,
     write_report,
 )
-from fedsim.runs.record import AbsenceMetrics, CalibrationSummary, TreeSummary, read_run_record
+from fedsim.runs.record import AbsenceMetrics, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
 from job_fixtures import EXAMPLE, lay_out, read_all
@@ -274,14 +274,6 @@ def test_the_page_runs_no_script_but_its_own(tmp_path: Path) -> None:
     assert read(page).scripts == 1
     assert re.search(r"default-src 'none'; .*script-src &#39;sha256-|script-src 'sha256-", page)
     assert not re.findall(r"https?://|@import|url\((?!#)", page)
-
-
-def test_the_report_says_what_calibration_changed(tmp_path: Path) -> None:
-    record = classified(record_of(), "cheap", "dear")
-    steps = [CalibrationSummary("network", part, 1.75, (0.625, 0.5), (0.25, 0.02)) for part in ("validation", "test")]
-    write_run(tmp_path, replace(record, calibration=steps))
-    page = page_of(tmp_path)
-    assert all(page.count(f">{figure}<") >= 2 for figure in ("1.75", "0.625", "25 %"))
 
 
 def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> None:
