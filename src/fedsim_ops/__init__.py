@@ -1,12 +1,14 @@
-"""Operating a party: certificates, relay, telemetry, drift, GPU search, tables in parts, Ray, key servers, exports.
+"""Operating a party: certificates, relay, telemetry, drift, GPU search, `fedsim link`, Ray, key servers, exports.
 
-Importing this package registers the commands ``fedsim certs`` and ``fedsim relay``, the engine ``ray`` and the services
-that the core calls.
+Importing this package registers the commands ``fedsim certs``, ``link``, ``encode`` and ``relay``, the engine ``ray``
+and the services that the core calls.
 """
 
 from fedsim.registry import COMMANDS, ENGINES, SERVICES
 
 COMMANDS.register("certs", "fedsim_ops.cli.certs_commands:app", section="Agree on a job")
+COMMANDS.register("link", "fedsim_ops.cli.link_commands:link")
+COMMANDS.register("encode", "fedsim_ops.cli.link_commands:encode")
 COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
 ENGINES.register(
     "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
@@ -27,7 +29,5 @@ SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
 SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
-SERVICES.register("parted-table", "fedsim_ops.partitioned_linkage:PartedTable")
-SERVICES.register("link-in-parts", "fedsim_ops.partitioned_linkage:link_in_parts")
 SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")
 SERVICES.register("faster-backend", "fedsim_ops.gpu_planner:choose_faster")

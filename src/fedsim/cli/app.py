@@ -15,7 +15,7 @@ SECTIONS = {
     "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
     "Run a job": (job.train, job.party, "relay"),
     "Use the results": (job.runs, job.report, job.predict, job.serve),
-    "Link tables without training": (table.link, table.encode),
+    "Link tables without training": ("link", "encode"),
 }
 GROUPS = {"privacy": job.privacy_app}
 

@@ -24,12 +24,13 @@ from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.soft_linkage import BackendOptions, load_engine
 from fedsim.pipeline.party_table import encode_table, fit_encoding
-from fedsim.registry import METRICS, SERVICES
+from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.link_charts import LinkSummary, plot_links, summarise_links
 from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
+from fedsim_ops.partitioned_linkage import PartedTable, link_in_parts
 
 _Reader = Callable[[TableSource], Any]
 
@@ -167,9 +168,8 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
         engine.check()
     read_primary, read_secondary, metric = _open_tables(request)
     (ours, theirs), ids = request.sides(), _read_ids(request)
-    parted_table, link_in_parts = SERVICES["parted-table"], SERVICES["link-in-parts"]
-    primary = parted_table(request.primary, ours, read_primary, terms)
-    secondary = parted_table(request.secondary, theirs, read_secondary, terms)
+    primary = PartedTable(request.primary, ours, read_primary, terms)
+    secondary = PartedTable(request.secondary, theirs, read_secondary, terms)
     with engine or nullcontext(), progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
         options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
