@@ -93,11 +93,6 @@ def wrap_text(start: str, text: str, *, hanging: int = 0) -> str:
     return "\n".join(lines) or start
 
 
-def wrap_item(text: str) -> str:
-    """Return an indented entry of a list, wrapped."""
-    return wrap_text("  ", text, hanging=2)
-
-
 def progress_printer(*, silent: bool) -> Callable[[str], None]:
     """Return a function that prints one line of progress to standard error, wrapped in a terminal, or nothing."""
     if silent:

@@ -116,26 +116,6 @@ def detect_separator(path: Path) -> str | None:
     return widest if widths[usual] == 1 < widths[widest] else None
 
 
-def table_parts(source: TableSource) -> list[TableSource]:
-    """Return the files in a folder or matching a pattern such as ``flats/*.parquet``; other tables are one part.
-
-    Files are sorted by name. In a folder, names that start with a dot or an underscore are skipped: other programs keep
-    metadata there.
-    """
-    if isinstance(source, SqlTable):
-        return [source]
-    if source.is_dir():
-        found = sorted(path for path in source.iterdir() if path.is_file() and path.name[0] not in "._")
-    elif any(mark in source.name for mark in "*?[") and not source.exists():
-        found = sorted(path for path in source.parent.glob(source.name) if path.is_file())
-    else:
-        return [source]
-    if not found:
-        message = f"{source} matches no file; give a folder of Parquet files or a pattern such as flats/*.parquet"
-        raise FileError(message, code="no-parts")
-    return list(found)
-
-
 def source_files(sources: Iterable[TableSource]) -> list[Path]:
     """Return the files that the tables are read from; a table on a database server has none."""
     files = [source.file if isinstance(source, SqlTable) else source for source in sources]

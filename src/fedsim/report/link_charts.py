@@ -12,7 +12,6 @@ from fedsim.report import charts, formatting, page
 from fedsim.report.formatting import format_number, pluralise
 from fedsim.types import Floats, LinkageResult
 
-EXAMPLE_PAIRS = 6
 BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
 
 

@@ -18,7 +18,6 @@ from fedsim.cli.output import (
     print_renderable,
     print_table,
     progress_bar,
-    wrap_item,
     wrap_text,
     write_json,
 )
@@ -38,6 +37,11 @@ from fedsim_audit.audit_run import audit_job, prepare_audit, read_audit_tables
 VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
 DELTA = 1e-5  # of the epsilon that is printed
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")
+
+
+def _wrap_item(text: str) -> str:
+    """Return an indented entry of a list, wrapped."""
+    return wrap_text("  ", text, hanging=2)
 
 
 def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: Path, mode: OutputMode) -> bool:
@@ -69,12 +73,12 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     typer.echo()
     failing = [row for row in report.rows if row.fails(report.limit)]
     print_lines(["what the attacks marked ! mean:"] if failing else [])
-    print_lines(wrap_item(f"{row.found.attack}: {row.explanation}") for row in failing)
+    print_lines(_wrap_item(f"{row.found.attack}: {row.explanation}") for row in failing)
     remedies = dict.fromkeys(row.remedy for row in failing)
     print_lines(["what limits them:"] if remedies else [])
-    print_lines(map(wrap_item, remedies))
+    print_lines(map(_wrap_item, remedies))
     print_lines(["not attacked:"] if report.skipped else [])
-    print_lines(wrap_item(f"{skipped.who.value}: {skipped.what} - {skipped.why}") for skipped in report.skipped)
+    print_lines(_wrap_item(f"{skipped.who.value}: {skipped.what} - {skipped.why}") for skipped in report.skipped)
     typer.echo(f"Wrote {out}.html and {out}.json")
 
 

@@ -15,8 +15,8 @@ from fedsim.cells import CellType, read_cells
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
 from fedsim.data.profile import guess_metrics
-from fedsim.data.sql import TableSource
-from fedsim.data.table_reader import infer_numbers, read_table, source_files, table_parts
+from fedsim.data.sql import SqlTable, TableSource
+from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
@@ -96,6 +96,26 @@ def make_fields_distinct(fields: Sequence[WeightedField]) -> tuple[WeightedField
         distinct.append(replace(field, column=",".join(names)))
         used.update(names)
     return tuple(distinct)
+
+
+def table_parts(source: TableSource) -> list[TableSource]:
+    """Return the files in a folder or matching a pattern such as ``flats/*.parquet``; other tables are one part.
+
+    Files are sorted by name. In a folder, names that start with a dot or an underscore are skipped: other programs keep
+    metadata there.
+    """
+    if isinstance(source, SqlTable):
+        return [source]
+    if source.is_dir():
+        found = sorted(path for path in source.iterdir() if path.is_file() and path.name[0] not in "._")
+    elif any(mark in source.name for mark in "*?[") and not source.exists():
+        found = sorted(path for path in source.parent.glob(source.name) if path.is_file())
+    else:
+        return [source]
+    if not found:
+        message = f"{source} matches no file; give a folder of Parquet files or a pattern such as flats/*.parquet"
+        raise FileError(message, code="no-parts")
+    return list(found)
 
 
 @dataclass(frozen=True)
