@@ -183,7 +183,8 @@ def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputM
     if request.page is not None:
         message = "--report needs all links in memory, but these go to a folder of files; omit --report"
         raise SettingError(message, code="report-of-parts")
-    engine, terms = load_engine(request.engine), [request.columns, request.secondary_columns, request.fields]
+    engine: Any = load_engine(request.engine)  # every registered engine searches by tiles
+    terms = [request.columns, request.secondary_columns, request.fields]
     if engine is not None:
         engine.check()
     read_primary, read_secondary, metric = _open_tables(request)
