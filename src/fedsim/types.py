@@ -392,9 +392,9 @@ class LinkageResult:
         positions
             Latitude and longitude of the primary's records, for a map of how far away the partners are.
         """
-        from importlib import import_module  # noqa: PLC0415 - the charts are of a higher layer
+        from importlib import import_module  # noqa: PLC0415 - the charts are of another package
 
-        return import_module("fedsim.report.link_charts").plot_links(self, positions)
+        return import_module("fedsim.registry").SERVICES["plot-links"](self, positions)
 
     def _long(self) -> dict[str, AnyArray]:
         shape = self.partner.shape

@@ -20,6 +20,7 @@ for _service, _function in (
     ("relay-check", "check_relay"),
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
+SERVICES.register("plot-links", "fedsim_ops.link_charts:plot_links")
 SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
 SERVICES.register("tls-probe", "fedsim_ops.tls_probe:probe_tls")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")

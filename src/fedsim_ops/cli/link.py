@@ -26,10 +26,10 @@ from fedsim.linkage.soft_linkage import BackendOptions, load_engine
 from fedsim.pipeline.party_table import encode_table, fit_encoding
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
-from fedsim.report.link_charts import LinkSummary, plot_links, summarise_links
 from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
+from fedsim_ops.link_charts import LinkSummary, plot_links, summarise_links
 from fedsim_ops.partitioned_linkage import PartedTable, link_in_parts
 
 _Reader = Callable[[TableSource], Any]

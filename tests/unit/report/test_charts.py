@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
 
 from chart_fixtures import cell_records, drawn, shapes
-from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.report.charts import (
     AxisLabels,
     ChartLabels,
     ChartRow,
     LineSeries,
     bin_edges,
-    grid_map_figure,
-    grid_positions,
     histogram_figure,
     lines_figure,
     reuse_figure,
@@ -102,26 +98,3 @@ def test_whole_numbers_get_a_bin_each_and_a_far_tail_is_cut() -> None:
     assert bin_edges(np.array([0.0, 1.0, 2.0])).tolist() == [-0.5, 0.5, 1.5, 2.5]
     values = np.append(np.random.default_rng(0).random(999), 1000.0)
     assert bin_edges(values)[-1] < 2.0
-
-
-def test_cells_of_the_map_hold_the_median_of_their_records() -> None:
-    alone = grid_positions(np.zeros((3, 2)), np.array([5.0, 1.0, 3.0]))
-    assert alone.value.tolist() == [3.0]
-    everyone = grid_positions(np.random.default_rng(0).random((50_000, 2)), np.ones(50_000))
-    assert everyone.records.sum() == 50_000
-
-
-def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
-    rng = np.random.default_rng(1)
-    places = rng.uniform([52.0, 13.0], [52.5, 13.8], (4000, 2))
-    figure = grid_map_figure(places, rng.random(4000), title="Map", caption="")
-    assert figure is not None
-    text = str(figure.picture)
-    ticks = {
-        label: float(at) for at, label in re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)°', text)
-    }
-    assert {"13.2", "13.6"} <= set(ticks)
-    start, end = map(float, re.findall(r'd="M([\d.]+),[\d.]+L([\d.]+),[\d.]+" class="baseline"', text)[0])
-    assert "10 km" in text
-    metres = float(great_circle_metres(np.array([[52.25, 13.2]]), np.array([[52.25, 13.6]]))[0])
-    assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)

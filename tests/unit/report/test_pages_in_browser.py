@@ -19,7 +19,6 @@ from fedsim.cli.demo import free_ports
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
 from fedsim.linkage import link
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.report.link_charts import plot_links
 from fedsim.report.model_charts import plot_gates
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor
@@ -30,6 +29,7 @@ from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
 from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
+from fedsim_ops.link_charts import plot_links
 from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE, until
 

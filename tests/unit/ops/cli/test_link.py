@@ -320,7 +320,7 @@ def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.Capture
     assert "text is needed" in refusal(capsys, *BASE, *words)
 
 
-@pytest.mark.parametrize("step", ["fedsim_ops.cli.link.save_links", "fedsim.report.link_charts._figures"])
+@pytest.mark.parametrize("step", ["fedsim_ops.cli.link.save_links", "fedsim_ops.link_charts._figures"])
 def test_links_and_page_appear_together_or_not_at_all(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from fedsim.linkage import diagnose, link
-from fedsim.report.charts import band_figure, grid_positions, histogram_figure
-from fedsim.report.link_charts import plot_links
+from fedsim.privacy.geodesy import great_circle_metres
+from fedsim.report.charts import band_figure, histogram_figure
 from fedsim.types import Floats, LinkageResult
+from fedsim_ops.link_charts import grid_map_figure, grid_positions, plot_links
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)> "left" & {{ 7 * 7 }} {% raw %}'
 QUERIES = np.random.default_rng(0).random((50, 1))
@@ -141,3 +142,26 @@ def test_a_cell_of_few_records_is_not_drawn(page: Page) -> None:
     grid = grid_positions(np.array([[0.0, 0.0]] * 3 + [[1.0, 1.0]] * 2), np.ones(5))
     assert grid.records.tolist() == [3]
     assert "Distance on the map" not in page(links_of(records=2), positions=np.eye(2))
+
+
+def test_cells_of_the_map_hold_the_median_of_their_records() -> None:
+    alone = grid_positions(np.zeros((3, 2)), np.array([5.0, 1.0, 3.0]))
+    assert alone.value.tolist() == [3.0]
+    everyone = grid_positions(np.random.default_rng(0).random((50_000, 2)), np.ones(50_000))
+    assert everyone.records.sum() == 50_000
+
+
+def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
+    rng = np.random.default_rng(1)
+    places = rng.uniform([52.0, 13.0], [52.5, 13.8], (4000, 2))
+    figure = grid_map_figure(places, rng.random(4000), title="Map", caption="")
+    assert figure is not None
+    text = str(figure.picture)
+    ticks = {
+        label: float(at) for at, label in re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)°', text)
+    }
+    assert {"13.2", "13.6"} <= set(ticks)
+    start, end = map(float, re.findall(r'd="M([\d.]+),[\d.]+L([\d.]+),[\d.]+" class="baseline"', text)[0])
+    assert "10 km" in text
+    metres = float(great_circle_metres(np.array([[52.25, 13.2]]), np.array([[52.25, 13.6]]))[0])
+    assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)
