@@ -188,6 +188,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         texts = {JOB_FILE: render_job(plan)} | {file: render_party(plan, key, folder) for key, file in files.items()}
         written = _write_files(folder, texts, key="primary" in sources)
         say(format_line("wrote", ", ".join(written)))
+        say(format_line("kinds", f"change them in {' and '.join(files[key] for key in own)}, features.kinds"))
         for line in _next_step_lines(plan, folder, list(files.values())):
             say(line)
     return _summarise_plan(plan, warnings, folder, written)
@@ -247,6 +248,7 @@ def _init_for_received_job(
         written = _write_files(folder, {file: render_party(plan, "secondary", folder)}, key=False)
         say(format_line("wrote", ", ".join(written)))
         say(format_line("kept", JOB_FILE))
+        say(format_line("kinds", f"change them in {file}, features.kinds"))
         marked = f", fill in the marked settings of {JOB_FILE} with the other parties, then"
         say(f"\nNext{marked if unfilled_lines(folder / JOB_FILE) else ''}:")
         copy = f"# get {KEY_FILE} from the primary over a secure channel"
@@ -566,9 +568,6 @@ def _kind_lines(plan: SetupPlan) -> Iterator[str]:
         for name, reason in own.learning.dropped:
             reasons.setdefault(reason, []).append(name)
         yield from (format_line("", f"left out  {_shorten_list(names)}: {reason}") for reason, names in reasons.items())
-    *some, last = (f"{plan.names[key]}.toml" for key in plan.own)
-    files = " and ".join(filter(None, (", ".join(some), last)))
-    yield format_line("kinds", f"change them in {files}, features.kinds")
 
 
 def _shorten_list(columns: Sequence[str]) -> str:
