@@ -191,7 +191,7 @@ echo "${COMPREPLY[@]}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash is installed: completion is not tested")
-@pytest.mark.parametrize(("typed", "offered"), [("li", "link"), ("link --met", "--metric"), ("privacy t", "tau")])
+@pytest.mark.parametrize(("typed", "offered"), [("li", "link"), ("link --met", "--metric"), ("privacy t", "table")])
 def test_bash_completes_commands_and_options(typed, offered):
     env = PLAIN | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     words = ["bash", "-c", COMPLETED, "bash", typed]
