@@ -267,13 +267,9 @@ def test_programs_get_the_place_of_a_key(tmp_path):
 
 
 def test_programs_get_what_noise_is_worth():
-    noise = output("privacy", "sigma", "--tau", "0.01", "--spread", "21178.86", "--json")["sigma"]
-    assert output("privacy", "tau", "--sigma", str(noise), "--spread", "21178.86", "--json")["tau"] == pytest.approx(
-        0.01
-    )
     table = output("privacy", "table", "--spread", "21178.86", "--taus", "0.01,0.001", "--json")
     assert [row["tau"] for row in table["rows"]] == [0.01, 0.001]
-    assert table["rows"][0]["sigma"] == pytest.approx(noise)
+    assert table["rows"][0]["sigma"] < table["rows"][1]["sigma"]
 
 
 @pytest.mark.parametrize("words", [["runs", "."], ["explain", "tau"], ["lab", "datasets"]])
