@@ -24,7 +24,7 @@ from fedsim.config.settings_schema import (
     schema_text,
 )
 from fedsim.linkage.encoding.schema import CONCATENATE, HARDENINGS, SCHEMA_VERSION
-from fedsim.linkage.words import ABBREVIATIONS, LEGAL_FORMS
+from fedsim.linkage.words import LEGAL_FORMS
 from fedsim.registry import ENCODINGS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -74,17 +74,10 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
         "own table.",
         ["ltd", "gmbh", "services"],
     ),
-    "words.casefold": ("true or false", "Treat upper and lower case as equal.", True),
-    "words.strip_accents": ("true or false", "Treat letters with and without accents as equal.", True),
     "words.legal_forms": (
         "a list of languages",
         f"Languages whose legal forms are shortened, such as Limited to ltd: {', '.join(LEGAL_FORMS)}.",
         ["en", "de"],
-    ),
-    "words.abbreviations": (
-        "a list of languages",
-        f"Languages whose common words are abbreviated, such as Brothers to bros: {', '.join(ABBREVIATIONS)}.",
-        ["en"],
     ),
     "words.drop_legal_forms": ("true or false", "Leave these legal forms out instead of shortening them.", False),
     "bit-flip.epsilon": (

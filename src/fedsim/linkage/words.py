@@ -94,46 +94,17 @@ LEGAL_FORMS: dict[str, dict[str, str]] = {
     "ja": {"株式会社": "kk", "有限会社": "yk"},
 }
 
-# Words that registers abbreviate, by language.
-ABBREVIATIONS: dict[str, dict[str, str]] = {
-    "en": {
-        "and": "&",
-        "association": "assn",
-        "brothers": "bros",
-        "centre": "ctr",
-        "center": "ctr",
-        "department": "dept",
-        "engineering": "eng",
-        "international": "intl",
-        "manufacturing": "mfg",
-        "saint": "st",
-        "services": "svcs",
-        "street": "st",
-        "technologies": "tech",
-        "technology": "tech",
-        "university": "univ",
-    },
-    "de": {"und": "&", "gebruder": "gebr", "strasse": "str", "international": "intl", "sankt": "st"},
-    "fr": {"et": "&", "freres": "frs", "saint": "st", "sainte": "ste", "boulevard": "bd", "avenue": "av"},
-    "es": {"y": "&", "hermanos": "hnos", "avenida": "av", "calle": "c"},
-    "it": {"e": "&", "via": "v", "piazza": "pza"},
-}
-
 
 @dataclass(frozen=True)
 class WordRules:
     """How a text is split into words; both parties need the same rules.
 
+    Upper and lower case are equal, and so are ``é`` and ``e``, ``ø`` and ``o`` (Latin, Greek and Cyrillic accents).
+
     Parameters
     ----------
-    casefold
-        Whether upper and lower case are equal.
-    strip_accents
-        Whether ``é`` equals ``e`` and ``ø`` equals ``o``; Latin, Greek and Cyrillic accents only.
     legal_forms
         Languages, keys of :data:`LEGAL_FORMS`, whose legal forms are shortened: ``Limited`` to ``ltd``.
-    abbreviations
-        Languages, keys of :data:`ABBREVIATIONS`, whose words are shortened: ``Brothers`` to ``bros``.
     drop_legal_forms
         Whether the legal forms of those languages are dropped instead; a name that consists of nothing else is kept.
 
@@ -145,21 +116,14 @@ class WordRules:
     ['muller']
     """
 
-    casefold: bool = True
-    strip_accents: bool = True
     legal_forms: tuple[str, ...] = ()
-    abbreviations: tuple[str, ...] = ()
     drop_legal_forms: bool = False
 
     def __post_init__(self) -> None:
-        for option, known in (("legal_forms", LEGAL_FORMS), ("abbreviations", ABBREVIATIONS)):
-            unknown = set(getattr(self, option)) - set(known)
-            if unknown:
-                message = f"{option}: language {min(unknown)!r} is unknown; choose from {', '.join(known)}"
-                raise SettingError(message, code="unknown-language", value=min(unknown), known=tuple(known))
-        if not (self.casefold and self.strip_accents) and (self.legal_forms or self.abbreviations):
-            message = "legal_forms and abbreviations need casefold and strip_accents, in which their lists are written"
-            raise SettingError(message, code="lists-need-folding")
+        unknown = set(self.legal_forms) - set(LEGAL_FORMS)
+        if unknown:
+            message = f"legal_forms: language {min(unknown)!r} is unknown; choose from {', '.join(LEGAL_FORMS)}"
+            raise SettingError(message, code="unknown-language", value=min(unknown), known=tuple(LEGAL_FORMS))
 
     def split(self, text: str) -> list[str]:
         """Return the words of one text, in order."""
@@ -187,12 +151,11 @@ class WordRules:
             spaced = [" ".join(_replace_phrases(text.split(), replacements)) for text in spaced]
         return _SEPARATOR.join(spaced)
 
-    def _spaced(self, text: str) -> str:
+    @staticmethod
+    def _spaced(text: str) -> str:
         """Return normalised text with words separated by spaces."""
-        text = unicodedata.normalize("NFKC", text)
-        if self.casefold:
-            text = unicodedata.normalize("NFKC", text.casefold())
-        if self.strip_accents and not text.isascii():
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        if not text.isascii():
             text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
             text = _STROKES.sub(lambda letter: _BARE[letter[0]], text)
         text = _INITIALS.sub("", _APOSTROPHES.sub("", text))
@@ -207,9 +170,7 @@ class WordRules:
         if self.drop_legal_forms:
             phrases |= dict.fromkeys(phrases.values(), ())
             phrases |= dict.fromkeys(phrases, ())
-        shortened = [pair for language in self.abbreviations for pair in ABBREVIATIONS[language].items()]
-        # "&" is not a word: Smith and Sons, Smith & Sons
-        return phrases | {(long,): () if short == "&" else (short,) for long, short in shortened}
+        return phrases
 
 
 def _replace_phrases(words: list[str], replacements: Mapping[tuple[str, ...], tuple[str, ...]]) -> list[str]:

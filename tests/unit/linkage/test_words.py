@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 import reference_distances
 from fedsim.errors import SettingError
 from fedsim.linkage.words import (
-    ABBREVIATIONS,
     FREQUENT_RATIO,
     FREQUENT_SHARE,
     LEGAL_FORMS,
@@ -48,13 +47,9 @@ def test_text_of_any_script_becomes_words(text: str, words: list[str]) -> None:
     assert WordRules().split(text) == words
 
 
-def test_folding_is_optional() -> None:
-    assert WordRules(casefold=False, strip_accents=False).split("Émile ZOLA") == ["Émile", "ZOLA"]
-
-
-def test_legal_forms_and_abbreviations_are_shortened_on_request() -> None:
-    rules = WordRules(legal_forms=("en", "de"), abbreviations=("en",))
-    assert rules.split("Smith Brothers and Sons Private Limited") == ["smith", "bros", "sons", "pte", "ltd"]
+def test_legal_forms_are_shortened_on_request() -> None:
+    rules = WordRules(legal_forms=("en", "de"))
+    assert rules.split("Smith Brothers Private Limited") == ["smith", "brothers", "pte", "ltd"]
     assert rules.split("Müller Gesellschaft mbH") == ["muller", "gmbh"]
     assert WordRules().split("Smith Limited") == ["smith", "limited"]
 
@@ -69,25 +64,15 @@ def test_dropped_legal_forms_leave_a_name_that_is_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"legal_forms": ("xx",)}, "unknown-language"),
-        ({"abbreviations": ("xx",)}, "unknown-language"),
-        ({"legal_forms": ("en",), "casefold": False}, "lists-need-folding"),
-    ],
-)
-def test_rules_that_cannot_be_followed_are_refused(options: dict[str, object], code: str) -> None:
+def test_legal_forms_of_an_unknown_language_are_refused() -> None:
     with pytest.raises(SettingError) as caught:
-        WordRules(**options)  # type: ignore[arg-type]
-    assert caught.value.code == code
+        WordRules(legal_forms=("xx",))
+    assert caught.value.code == "unknown-language"
 
 
-@pytest.mark.parametrize("lists", [LEGAL_FORMS, ABBREVIATIONS])
-def test_lists_are_written_as_the_rules_write_words(lists: dict[str, dict[str, str]]) -> None:
-    for phrases in lists.values():
-        for phrase in phrases:
-            assert " ".join(WordRules().split(phrase)) == phrase
+def test_legal_forms_are_written_as_the_rules_write_words() -> None:
+    for phrase in (phrase for phrases in LEGAL_FORMS.values() for phrase in phrases):
+        assert " ".join(WordRules().split(phrase)) == phrase
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 """Encode identifiers as keyed bit filters; runs at the data holder, never at the coordinator."""
 
 from fedsim.linkage.encoding.filters import (
+    BitFlip,
     ColumnValues,
     DateFilter,
     IdentifierColumn,
@@ -10,7 +11,6 @@ from fedsim.linkage.encoding.filters import (
 )
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.schema import (
-    BitFlip,
     FieldEncoding,
     FittedEncoding,
     Key,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
-from fedsim.linkage.encoding.filters import IdentifierColumn, pack_rows
+from fedsim.linkage.encoding.filters import BitFlip, IdentifierColumn
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import SecretSource, atomic_write, check_private, read_secret
-from fedsim.types import Bits, EncodedTable, Flags
-from fedsim.validation import MAX_FILTER_BITS, convert_scalars, validate_number
+from fedsim.types import Bits, EncodedTable
+from fedsim.validation import MAX_FILTER_BITS
 
 CONCATENATE = {"kind": "concatenate"}  # the filters of a record lie side by side, as every description has said
 # Of earlier versions; descriptions that name one are refused.
@@ -170,59 +169,6 @@ class FittedEncoding(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class BitFlip:
-    """Randomised response: flips every bit of every record independently with probability 1 / (1 + e^epsilon).
-
-    Parameters
-    ----------
-    epsilon
-        Local differential privacy of **one bit**. For filters that differ in w bits, it is w times epsilon; see
-        :meth:`record_epsilon`. Encoding a record again spends it again: the mean of many noisy copies is the filter.
-    """
-
-    KIND: ClassVar[str] = "bit-flip"
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        convert_scalars(self)
-        # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
-        validate_number(self.epsilon, "epsilon", above=0, below=36)
-
-    @property
-    def flip_probability(self) -> float:
-        """The probability that a bit is flipped.
-
-        >>> round(BitFlip(epsilon=3.0).flip_probability, 4)
-        0.0474
-        """
-        return 1 / (1 + math.exp(self.epsilon))
-
-    def record_epsilon(self, changed_bits: int) -> float:
-        """Return the differential privacy between records whose filters differ in at most ``changed_bits`` bits."""
-        return changed_bits * self.epsilon
-
-    def guarantee(self, changed_bits: int) -> str:
-        """Return the guarantee in one sentence, for records whose filters differ in at most ``changed_bits`` bits."""
-        return (
-            f"One noisy filter changes the odds on any bit by a factor of at most e^{self.epsilon:g}, and the odds "
-            f"between two records whose filters differ in {changed_bits:,} bits by at most "
-            f"e^{self.record_epsilon(changed_bits):g}; encoding a record again spends the same again."
-        )
-
-    def apply(self, bits: Bits, rng: np.random.Generator | None) -> Bits:
-        """Return noisy filters; the generator belongs to the holder of the table."""
-        if rng is None:
-            raise SettingError("bit-flip needs a generator; pass rng=numpy.random.default_rng()", code="no-generator")
-        n_bits, probability = 8 * bits.shape[1], self.flip_probability
-
-        def flips(rows: slice) -> Flags:
-            return rng.random((rows.stop - rows.start, n_bits)) < probability
-
-        return bits ^ pack_rows(len(bits), n_bits, flips)
-
-
 HARDENINGS = {BitFlip.KIND: BitFlip}
 
 
@@ -297,7 +243,7 @@ def element_to_dict(element: Any) -> dict[str, Any]:
         elif setting_type(field) == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
             value = float(value)
         settings[field.name] = value
-    return settings
+    return settings | dict(getattr(element, "REMOVED", {}))
 
 
 def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, described: object, where: str) -> ElementType:
@@ -310,6 +256,10 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
     if not isinstance(kind, str) or kind not in kinds:
         raise SettingError(f"{where}: unknown kind {kind!r}{_suggest(kind, kinds)}", code="unknown-kind", where=where)
     element: Any = kinds[kind]
+    for name, value in getattr(element, "REMOVED", {}).items():
+        if settings.pop(name, value) != value:
+            message = f"{where} ({kind}): the setting {name!r} is gone; remove it, and prepare the column instead"
+            raise SettingError(message, code="removed-setting", where=where, name=name)
     fields = {field.name: field for field in dataclasses.fields(element)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
     _check_keys(settings, fields, required, f"{where} ({kind})")

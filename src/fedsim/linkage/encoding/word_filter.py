@@ -60,7 +60,7 @@ class WordFilter:
     common_words
         Common words that the parties agree on, most frequent first, instead of counting their own: weights follow
         Zipf's law, and all other words count as rare.
-    casefold, strip_accents, legal_forms, abbreviations, drop_legal_forms
+    legal_forms, drop_legal_forms
         How a text is split into words; see :class:`fedsim.linkage.words.WordRules`.
 
     Examples
@@ -73,16 +73,15 @@ class WordFilter:
 
     KIND: ClassVar[str] = "words"
     CELLS: ClassVar[str] = "text"
+    # Settings of earlier versions, with the values that everyone used: descriptions, and so fingerprints, have them.
+    REMOVED: ClassVar[Mapping[str, Any]] = {"casefold": True, "strip_accents": True, "abbreviations": []}
 
     q: int = 2
     hashes: int = 16
     bits: int = 1024
     tolerant: bool = True
     common_words: tuple[str, ...] = ()
-    casefold: bool = True
-    strip_accents: bool = True
     legal_forms: tuple[str, ...] = ()
-    abbreviations: tuple[str, ...] = ()
     drop_legal_forms: bool = False
 
     def __post_init__(self) -> None:
@@ -90,9 +89,9 @@ class WordFilter:
         validate_integer(self.q, "q", least=1, most=MAX_Q)
         validate_integer(self.hashes, "hashes", least=1, most=MAX_HASHES)
         validate_filter_bits(self.bits)
-        for name in ("tolerant", "casefold", "strip_accents", "drop_legal_forms"):
+        for name in ("tolerant", "drop_legal_forms"):
             validate_flag(getattr(self, name), name)
-        for name in ("common_words", "legal_forms", "abbreviations"):
+        for name in ("common_words", "legal_forms"):
             given = getattr(self, name)
             if not isinstance(given, tuple) or not all(isinstance(item, str) for item in given):
                 raise SettingError(f"{name} must be a list of text", code="invalid-type", name=name)
@@ -105,13 +104,7 @@ class WordFilter:
     @cached_property
     def rules(self) -> WordRules:
         """How a text is split into words."""
-        return WordRules(
-            casefold=self.casefold,
-            strip_accents=self.strip_accents,
-            legal_forms=self.legal_forms,
-            abbreviations=self.abbreviations,
-            drop_legal_forms=self.drop_legal_forms,
-        )
+        return WordRules(self.legal_forms, self.drop_legal_forms)
 
     def fit(self, column: IdentifierColumn) -> dict[str, Any]:
         """Return the word counts of a party's column, in JSON types.

@@ -208,6 +208,7 @@ BAD_SCHEMAS = [
     (described(fields=[{"column": "a", "encoding": {**NUMERIC, "kind": "date"}}]), "bad-date"),
     (described(combine={"kind": "union"}), "removed-setting"),
     (described(hardening=[{"kind": "balance"}]), "removed-setting"),
+    (described(fields=[{"column": "a", "encoding": {"kind": "words", "casefold": False}}]), "removed-setting"),
     (described(hardening=[{"kind": "bit-flip"}]), "missing-setting"),
     (described(hardening=[{"kind": "bit-flip", "epsilon": 1}] * 2), "two-bit-flips"),
     (described(hardening=[{"kind": "flip"}]), "unknown-kind"),
