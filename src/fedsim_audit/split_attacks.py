@@ -27,10 +27,11 @@ from fedsim.splitnn import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
-from fedsim.training.data import Metrics
+from fedsim.training.data import Metrics, as_features
 from fedsim.types import AnyArray, Floats, Integers, Links, Split
 from fedsim_audit.attacks import cut_layer_attacks
 from fedsim_audit.attacks.attack_finding import AttackFinding
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner
 from fedsim_audit.audit_report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim_audit.linkage_attacks import AuditedLinkage
 
@@ -206,6 +207,15 @@ def _row_labels(inputs: TrainingInputs, linkage: AuditedLinkage, rows: Integers)
     return np.asarray(label > np.nanmedian(label))  # under sealed labels some rows belong to test records only
 
 
+def _records_behind(rows: Integers, inputs: TrainingInputs, linkage: AuditedLinkage) -> Floats:
+    """Return what similarities, links and the primary's own table tell it of each of these rows, (U, D)."""
+    places = np.zeros((len(linkage.view), 0)) if linkage.places is None else linkage.places
+    # Without the primary's table, a copy of the secondary's stands in for it; its features would give themselves away.
+    own = np.hstack([feature_columns(as_features(inputs.primary.features)), places]) if inputs.labelled else places
+    named = LinksByPartner.of(linkage.view)
+    return cut_layer_attacks.listing_records(named, own)[np.searchsorted(named.row, np.argsort(linkage.order)[rows])]
+
+
 ON_FEATURES = (Adversary.PRIMARY, Victim.SECONDARY)
 ON_LABELS = (Adversary.SECONDARY, Victim.PRIMARY)
 
@@ -223,6 +233,10 @@ def training_attacks(
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "feature inversion", learns, run, promised, memory)
+    behind = _records_behind(transcript.rows, inputs, linkage)
+    run = partial(cut_layer_attacks.joint_inversion_attack, transcript.activations, behind, features, known, rng=rng)
+    memory += 16.0 * behind.size
+    yield PlannedAttack(AttackKind.INVERSION, *ON_FEATURES, "joint inversion", learns, run, promised, memory)
     if not inputs.labelled:
         return
     learns = "whether the records that list a row have labels above the median"

@@ -18,6 +18,7 @@ from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import AnyArray, Floats, Integers
 from fedsim_audit.attacks import attack_finding
 from fedsim_audit.attacks.attack_finding import AttackFinding
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner
 
 FOLDS = 3
 MIN_ROWS_FOR_MLP = 50
@@ -267,6 +268,55 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
     kind, who, measure = AttackKind.INVERSION, Adversary.PRIMARY, "mean R2 of the features"
     knew = f"activations, and the features of {len(known)} rows"
     return AttackFinding("feature inversion", kind, who, measure, found, 0.0, len(rest), knew, figures)
+
+
+# Similarities, links and activations together (the paper's appendix on advanced attacks leaves this open): the primary
+# also knows its own records that list a row, and rows near similar records are similar.
+
+
+def joint_inversion_attack(
+    activations: Floats, behind: Floats, features: AnyArray, known: Integers, *, rng: Generator
+) -> AttackFinding:
+    """Learn features from activations, similarities and links on the ``known`` rows, and guess those of all others.
+
+    Parameters
+    ----------
+    activations
+        What the primary received for every row, (U, C).
+    behind
+        What it knows of its own records that list each row, as of :func:`listing_records`, (U, D).
+    features
+        The true features of the same rows, (U, F).
+    known
+        Rows whose features the primary knows; at least six, but not all.
+    rng
+        Random generator for the models and the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the mean R2 of the features of all other rows.
+    """
+    found = inversion_attack(np.hstack([activations, behind]), features, known, rng=rng)
+    knew = f"similarities, links, its own records, {found.knew}"
+    return replace(found, attack="joint inversion", knew=knew)
+
+
+def listing_records(named: LinksByPartner, own: Floats) -> Floats:
+    """Return what the primary knows of each listed row, (J, D + 2).
+
+    These are the mean of its own columns over the records that list the row, weighted by similarity, the mean
+    similarity, and the logarithm of the number of these records.
+
+    >>> from fedsim_audit.attacks import PrimaryView
+    >>> named = LinksByPartner.of(PrimaryView(np.array([[0], [0], [1]]), np.zeros((3, 1))))
+    >>> listing_records(named, np.array([[1.0], [3.0], [8.0]])).round(2).tolist()
+    [[2.0, 0.0, 0.69], [8.0, 0.0, 0.0]]
+    """
+    nearest = np.maximum.reduceat(named.similarity, named.start[:-1])
+    weight = np.exp(named.similarity - nearest[named.owner])[:, None]
+    near = named.sums(weight * own[named.record]) / named.sums(weight)
+    return np.column_stack([near, named.means(named.similarity), np.log(named.degree)])
 
 
 def mean_r2(guess: Floats, truth: Floats) -> float:

@@ -27,7 +27,7 @@ def test_noise_on_features_lowers_the_gain_of_inversion(folder: Path, monkeypatc
     plain, noisy = sweep_mechanism(job, files, FAST, "features", seen.append)
     assert seen == ["no features", "noise 16"] == [plain.setting, noisy.setting]
     assert noisy.gain < plain.gain / 2
-    assert plain.attack == noisy.attack == "feature inversion"
+    assert {plain.attack, noisy.attack} <= {"feature inversion", "joint inversion"}
 
 
 def test_an_unknown_mechanism_is_refused(folder: Path) -> None:

@@ -9,18 +9,21 @@ import pytest
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from fedsim.config.stored_audit import Adversary
+from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError
 from fedsim_audit.attacks.cut_layer_attacks import (
     Eavesdropper,
     completion_attack,
     direction_attack,
     inversion_attack,
+    joint_inversion_attack,
+    listing_records,
     mean_by_row,
     mean_label_by_row,
     mean_r2,
     norm_attack,
 )
+from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
 
 N = 1_200
 
@@ -64,6 +67,20 @@ def test_a_wide_cut_gives_features_back():
     wide = activations_of(features, width=16)
     known = np.arange(0, 600, 10)
     assert inversion_attack(wide, features, known, rng=chance()).score.low > 0.6
+
+
+def test_similarities_links_and_activations_together_give_more_back_than_each_alone():
+    rng = chance()
+    own = rng.normal(size=(N, 2))
+    partner = rng.integers(0, 300, (N, 4))
+    named = LinksByPartner.of(PrimaryView(partner, rng.normal(size=partner.shape)))
+    behind = listing_records(named, own)
+    features = np.hstack([behind[:, :2] / behind[:, :2].std(axis=0), rng.normal(size=(len(named), 2))])
+    sent, known = activations_of(features[:, 2:]), np.arange(0, len(named), 5)
+    alone = [inversion_attack(inputs, features, known, rng=chance()).score for inputs in (sent, behind)]
+    joint = joint_inversion_attack(sent, behind, features, known, rng=chance())
+    assert max(score.high for score in alone) < joint.score.low
+    assert (joint.attack, joint.kind) == ("joint inversion", AttackKind.INVERSION)
 
 
 def test_a_single_feature_is_guessed_without_a_warning_of_the_models():
