@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 PROJECT = Path(__file__).parents[2]
@@ -74,6 +75,21 @@ def scores_of_the_paper(names: tuple[str, ...]) -> set[str]:
     ]
     numbers = {float(number) for text in texts for number in re.findall(r"\d+\.\d+", text)}
     return {f"{number:.{decimals}f}" for number in numbers for decimals in (2, 4)}
+
+
+def test_the_leaderboard_shows_the_means_of_the_stored_trainings() -> None:
+    trainings = pl.read_parquet(STORED / "leaderboard.parquet").filter(pl.col("split") == "group")
+    means = trainings.group_by("name", "settings.name").agg(pl.col("test.rmse", "test.auc").mean())
+    stored = {(name, method): auc if name == "game" else rmse for name, method, rmse, auc in means.iter_rows()}
+    page = (PROJECT / "docs" / "results.md").read_text()
+    table = page[page.index("| method | city |") : page.index("![films, group split")].strip().splitlines()
+    (_, *names), _, *rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table]
+    shown = {(name, method): cell for method, *cells in rows for name, cell in zip(names, cells, strict=True) if cell}
+    trained = stored.keys() & shown.keys()  # the others combine some of these
+    assert len(trained) >= 50
+    for key in trained:
+        decimals = len(shown[key].split(".")[1])
+        assert float(shown[key]) == pytest.approx(stored[key], abs=0.5 * 10**-decimals + 1e-9), key
 
 
 def test_every_table_of_the_page_names_its_stored_results() -> None:
