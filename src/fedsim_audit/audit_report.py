@@ -124,8 +124,8 @@ EXPLANATIONS = {
     AttackKind.LIKELIHOOD: "from all similarities of a record together {who} finds the filter of {share} of the "
     "records of {about}, and anyone with the key can read identifiers from a filter",
     AttackKind.DISTANCES: "the noise hides too little: {who} computes the exact distance of {share} of the links",
-    AttackKind.LOCATION: "{who} locates {share} of the records of {about} within {metres} m, from the places of its "
-    "own records that they are linked to",
+    AttackKind.LOCATION: "from all links together {who} locates {share} of the records of {about} within {metres} m "
+    "(median error {error} m), by the places of its own records",
     AttackKind.BIT_ORDER: "without the key {who} learns {learns}: its ranking agrees with the true one by {score}, "
     "where 1 is perfect",
     AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, with a list of names "
@@ -192,6 +192,11 @@ class AuditRow:
     @property
     def explanation(self) -> str:
         """What the result means, in one plain sentence."""
+        return f"{self.achievement[0].upper()}{self.achievement[1:]}."
+
+    @property
+    def achievement(self) -> str:
+        """The same as a clause."""
         found = self.found
         whose = "the primary" if self.victim is Victim.PRIMARY else self.about
         who = self.about if found.adversary is Adversary.SECONDARY else f"the {found.adversary.value}"
@@ -202,8 +207,8 @@ class AuditRow:
         once = found.figures.get(SCORE_ONCE, 0.0)
         facts |= {"once": f"{once:.2f}", "share_once": f"{100 * once:.3g} %", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
-        sentence = EXPLANATIONS[found.kind].format(**facts)
-        return f"{sentence[0].upper()}{sentence[1:]}."
+        facts |= {"error": f"{found.figures.get(MEDIAN_ERROR_METRES, 0.0):,.0f}"}
+        return EXPLANATIONS[found.kind].format(**facts)
 
     @property
     def remedy(self) -> str:
@@ -328,7 +333,7 @@ class AuditReport:
         """The worst finding in one sentence."""
         if self.broken:
             worst = max(self.broken, key=lambda row: row.leak)
-            return f"BROKEN: the job claims {worst.guarantee.sentence}, but {_achievement(worst)}"
+            return f"BROKEN: the job claims {worst.guarantee.sentence}, but {worst.achievement}"
         greedy = [row for row in self.rows if row.found.kind is AttackKind.DISTANCES and row.verdict is Verdict.KEPT]
         if greedy:
             # These attacks use all links together, which the bound tau does not cover, whatever the limit is.
@@ -337,11 +342,10 @@ class AuditReport:
             located = [row for row in stronger if row.found.kind is AttackKind.LOCATION]
             if stronger:  # metres are easier to understand than filters
                 worst = max(located or stronger, key=lambda row: row.leak)
-                return f"{greedy[0].guarantee.sentence} holds for single similarities, but {_achievement(worst)}"
+                return f"{greedy[0].guarantee.sentence} holds for single similarities, but {worst.achievement}"
         if not self.over:
             return f"no attack gains more than {self.limit:g} over blind guessing"
-        text = _achievement(self.over[0])
-        return f"{text[0].upper()}{text[1:]}"
+        return self.over[0].explanation.removesuffix(".")
 
     def plot(self) -> Any:
         """Return a chart of the attacks per adversary, which a notebook shows; ``save(path)`` writes them as a page."""
@@ -362,19 +366,3 @@ class AuditReport:
             "not_attacked": [{"adversary": s.who.value, "what": s.what, "why": s.why} for s in self.skipped],
             "notes": list(self.notes),
         }
-
-
-def _achievement(row: AuditRow) -> str:
-    """Return what the attack achieves, as half a sentence."""
-    found, who, share = row.found, f"the {row.found.adversary.value}", f"{100 * row.found.score.value:.3g} %"
-    match found.kind:
-        case AttackKind.LOCATION:
-            radius, error = found.figures[RADIUS_METRES], found.figures[MEDIAN_ERROR_METRES]
-            located = f"all links together locate {share} of the records of {row.about} within {radius:g} m"
-            return f"{located} (median error {error:,.0f} m; attack: {found.attack})"
-        case AttackKind.LIKELIHOOD:
-            return f"{who} finds the exact filter of {share} of the records of {row.about} (attack: {found.attack})"
-        case AttackKind.DISTANCES:
-            return f"{who} finds the exact distance of {share} of the links with {row.about} (attack: {found.attack})"
-        case _:
-            return f"{who} learns {row.learns}: {found.measure} {found.score.value:.3g} (attack: {found.attack})"

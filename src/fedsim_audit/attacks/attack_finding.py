@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import beta, rankdata
+from scipy.stats import beta
 
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError, SettingError
+from fedsim.training.data import roc_auc
 from fedsim.types import AnyArray, Flags, Floats, Integers
 
 CONFIDENCE_LEVEL = 0.95  # of every interval
@@ -117,21 +118,6 @@ def sample_targets(candidates: AnyArray, most: int | None, rng: np.random.Genera
     """Return up to ``most`` of the candidates in ascending order, or all of them without a limit."""
     chosen = candidates if most is None or most >= len(candidates) else rng.choice(candidates, most, replace=False)
     return np.sort(np.asarray(chosen, dtype=np.int64))
-
-
-def roc_auc(score: Floats, positive: Flags) -> float:
-    """Return the area under the ROC curve; 0.5 if a class is absent.
-
-    >>> roc_auc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
-    0.75
-    """
-    n_positive = int(positive.sum())
-    if n_positive in (0, len(positive)):
-        return 0.5
-    # The Mann-Whitney statistic; scikit-learn's input checks take 20 times as long, and an interval needs hundreds of
-    # evaluations.
-    above = rankdata(score)[positive].sum() - n_positive * (n_positive + 1) / 2
-    return float(above / (n_positive * (len(positive) - n_positive)))
 
 
 def auc_estimate(score: Floats, positive: Flags, rng: np.random.Generator) -> IntervalEstimate:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import InputError
 from fedsim.splitnn.secondary_model import Secondary
+from fedsim.training.data import roc_auc
 from fedsim.types import AnyArray, Floats, Integers
 from fedsim_audit.attacks import attack_finding
 from fedsim_audit.attacks.attack_finding import AttackFinding
@@ -212,13 +213,13 @@ def completion_attack(
     guesses = []
     for inputs in (np.asarray(rows, dtype=np.float64) for rows in (activations, features)):
         models = candidate_models(len(known), rng, classes=True)
-        model = fit_best(models, inputs[known], positive[known], attack_finding.roc_auc)
+        model = fit_best(models, inputs[known], positive[known], roc_auc)
         guesses.append(np.asarray(model.predict_proba(inputs[rest])[:, 1]))
     score = attack_finding.auc_estimate(guesses[0], positive[rest], rng)
     knew = f"its own network and features, and the labels of {len(known)} rows"
     found = _label_finding("model completion", score, len(rest), knew)
     figures = {
-        "AUC from raw features": attack_finding.roc_auc(guesses[1], positive[rest]),
+        "AUC from raw features": roc_auc(guesses[1], positive[rest]),
         "known rows": float(len(known)),
     }
     return replace(found, kind=AttackKind.COMPLETION, figures=figures)

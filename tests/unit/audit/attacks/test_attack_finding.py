@@ -7,12 +7,12 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import InputError, SettingError
+from fedsim.training.data import roc_auc
 from fedsim_audit.attacks.attack_finding import (
     auc_estimate,
     binomial_estimate,
     bootstrap_estimate,
     rarer_class_mask,
-    roc_auc,
     sample_targets,
 )
 
