@@ -309,7 +309,7 @@ def listing_records(named: LinksByPartner, own: Floats) -> Floats:
     These are the mean of its own columns over the records that list the row, weighted by similarity, the mean
     similarity, and the logarithm of the number of these records.
 
-    >>> from fedsim_audit.attacks import PrimaryView
+    >>> from fedsim_audit.attacks.similarity_attacks import PrimaryView
     >>> named = LinksByPartner.of(PrimaryView(np.array([[0], [0], [1]]), np.zeros((3, 1))))
     >>> listing_records(named, np.array([[1.0], [3.0], [8.0]])).round(2).tolist()
     [[2.0, 0.0, 0.69], [8.0, 0.0, 0.0]]
