@@ -11,7 +11,7 @@ from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Message
 from fedsim.protocol.transport import LAYOUTS, MAGIC, PREFIX, Envelope
 
-SIZES = {"n": 3, "m": 5, "K": 2, "F": 1, "U": 3, "C": 2, "b": 3, "s": 4}
+SIZES = {"n": 3, "m": 5, "K": 2, "F": 1, "U": 3, "C": 2, "b": 3, "s": 4, "t": 4, "T": 3, "e": 32, "B": 1, "z": 64}
 FACTS = {"whole": 7, "number": 1.5, "text": "word", "flag": True}
 EMPTY = xxhash.xxh3_64_intdigest(b"")
 

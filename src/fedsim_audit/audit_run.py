@@ -146,7 +146,7 @@ def prepare_audit(
 ) -> tuple[PreparedAudit, list[audit_report.SkippedAttack]]:
     """Link with one secondary, and prepare the training where there are labels."""
     primary, secondary = tables.primary, tables.secondaries[name]
-    if name not in primary.columns.identifiers or not job.secondaries[name].encoding.columns:
+    if name not in primary.columns.identifiers or not job.secondaries[name].columns:
         message = f"job '{job.name}' has no identifiers for {name}, so there is no linkage to attack"
         raise SettingError(message, code="no-identifiers", secondary=name)
     rng = np.random.default_rng([settings.seed, 2])
@@ -156,7 +156,7 @@ def prepare_audit(
     identifiers = primary.identifiers(name), secondary.identifiers(name)
     setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
     linkage = setup.linkage()
-    parties = Party(Role.SECONDARY, name), Party(Role.COORDINATOR, job.coordinator.name)
+    parties = Party(Role.SECONDARY, name), job.hub
     policies = tables.policies.get(parties[0], Policy()), tables.policies.get(parties[1], Policy())
     audited = PreparedAudit(setup, linkage, None, job, policies)
     try:

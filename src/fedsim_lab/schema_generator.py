@@ -22,10 +22,11 @@ from fedsim.config.settings_schema import (
     object_schema,
     part_schema,
     schema_text,
+    token_part,
 )
 from fedsim.linkage.encoding.schema import CONCATENATE, HARDENINGS, SCHEMA_VERSION
 from fedsim.linkage.words import LEGAL_FORMS
-from fedsim.registry import ENCODINGS
+from fedsim.registry import ENCODINGS, TOKENS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -86,6 +87,34 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
         3.0,
     ),
 }
+_GRID = {
+    "levels": ("a whole number from 1 to 32", "Number of widths; each is twice the one before.", 10),
+    "cap": (
+        "a whole number above 0",
+        "Most rows under one token; a wider cell of more rows is left to narrower ones.",
+        64,
+    ),
+    "reach": ("a whole number from 1 to 8", "A record looks into this many cells on either side, at every width.", 2),
+    "scale": ("a number above 0", "Distance of similarity 1/2, in widths of the finest cell.", 8.0),
+}
+_TOKEN_SETTINGS: dict[str, JsonSchema] = {
+    name: {"title": title, "description": description, "examples": [example]}
+    for name, (title, description, example) in {
+        "text.samples": ("a whole number from 1 to 1,000", "Sampled pairs of parts of words; more find more.", 80),
+        "text.words": ("a whole number from 1 to 1,000", "Most words, alone or joined with their neighbour.", 24),
+        "text.deletions": (
+            "a whole number from 1 to 1,000",
+            "Most words with a letter left out, for typos.",
+            23,
+        ),
+        "text.cap": ("a whole number from 1 to 1,000", "Tokens of more rows than this are not listed.", 5),
+        "code.cap": ("a whole number above 0", "Values of more rows than this are not listed.", 50),
+        "place.metres": ("a number of metres", "Width of the finest cell; no place is shown more precisely.", 100),
+        "number.width": ("a number above 0", "Width of the narrowest bin; no number is shown more precisely.", 5),
+        "date.width": ("a number of days above 0", "Width of the narrowest bin in days.", 1.0),
+        **{f"{kind}.{name}": about for kind in ("place", "number", "date") for name, about in _GRID.items()},
+    }.items()
+}
 _PART_KINDS = {
     "numeric": "Numbers, such as latitude.",
     "date": "Dates.",
@@ -127,6 +156,7 @@ def build_schema(name: str) -> JsonSchema:
         section = schema["$defs"]["SecondaryTerms"]
         terms = section["properties"]
         terms["schema"] = {**_linkage_schema(), **terms["schema"]}
+        terms["tokens"] = {"type": "array", "minItems": 1, **terms["tokens"], "items": {"oneOf": _token_parts()}}
     else:
         column = {"type": "string", "minLength": 1}
         names = {"type": "object", "additionalProperties": column}
@@ -150,7 +180,7 @@ def _attribute_docstrings() -> dict[str, dict[str, str]]:
                 continue
             for setting, text in pairwise(model.body):
                 if isinstance(setting, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    name = "schema" if ast.unparse(setting.target) == "encoding" else ast.unparse(setting.target)
+                    name = "schema" if ast.unparse(setting.target) == "filters" else ast.unparse(setting.target)
                     found.setdefault(model.name, {})[name] = " ".join(ast.literal_eval(text.value).split())
     return found
 
@@ -228,6 +258,11 @@ def _linkage_schema() -> JsonSchema:
         },
         ["version", "fields"],
     )
+
+
+def _token_parts() -> list[JsonSchema]:
+    """Describe a field of every kind of tokens."""
+    return [token_part(kind, TOKENS[kind], _TOKEN_SETTINGS) for kind in TOKENS.names(in_jobs=True)]
 
 
 def _describe_parts(kinds: Mapping[str, Any]) -> list[JsonSchema]:

@@ -102,7 +102,7 @@ class PrimaryNetwork:
         for name, terms in job.secondaries.items():
             sent: Any = training_config(job).secondary.local
             holder: Any = secondary_model.AbsentSecondary(name, sent.cut, terms.k)
-            lists.append(NeighbourList(Links.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,)))
+            lists.append(NeighbourList(Links.without_records(terms.k, terms.n_similarities), (holder,)))
         model = trained.model(job, record.party, lists)
         method, inputs = model.config.method, {}
         inputs["numbers"] = np.zeros((EXAMPLE_RECORDS, model.columns[0]), np.float32)

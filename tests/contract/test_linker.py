@@ -136,7 +136,8 @@ def direct(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]: 
 
     def linker_of(partners: int, fitted: FittedDirect | None = None) -> DirectLinker:
         values = TokenValues(schema, key.public, folder / "values")
-        return DirectLinker("rentals", table, partners, values, partial(oprf.map_batches, key.evaluate_blinded), fitted)
+        ask = partial(oprf.map_batches, key.evaluate_blinded)
+        return DirectLinker("rentals", table, partners, values, ask, fitted, earlier.vectors if fitted else {})
 
     def restart() -> DirectLinker:
         linker.fitted.save(folder / "fitted")
@@ -144,7 +145,7 @@ def direct(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]: 
 
     earlier, linker = linker_of(K), linker_of(k)
     earlier.link(ours, TRAINING)
-    order = earlier.features()[:40, 0].astype(np.int64)  # the vector of a row is its number
+    order = earlier.vectors_of(np.arange(40))[:, 0].astype(np.int64)  # the vector of a row is its number
     sides = ours["age"].to_list(), theirs["age"].to_numpy()[order].tolist()
     yield World(linker, ours, restart, *sides, np.arange(40), from_the_middle)
 

@@ -92,7 +92,7 @@ def test_parties_that_only_dial_out_meet_at_a_relay_and_each_may_be_killed(expec
         (CITY, "fedsim.runtime.coordinator_linker:save_private_links"),
         (CITY, "fedsim.runtime.primary:fit"),  # the secondaries have saved their parts, we have not
         (CITY, "fedsim.runtime.primary:_save_model"),
-        (CITY, "fedsim.runtime.primary:_notify_coordinator"),  # the secondaries wait for a farewell
+        (CITY, "fedsim.runtime.linking:CoordinatorLinking.end"),  # the secondaries wait for a farewell
         (RENTALS, "fedsim.runtime.secondary:_load_or_fetch_order"),
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.save"),  # one checkpoint further than the primary
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.use_best"),

@@ -2,7 +2,7 @@
 
 Whoever adds a message or a field adds it here too, and thereby says that it may leave an organisation. Identifiers in
 the clear, features and labels are on no list; encoded identifiers go to the coordinator alone, row orders never to the
-primary, similarities to nobody else.
+primary, similarities to nobody else, and tokens leave blinded only.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ MAY_LEAVE = {
     "partners": ("cp", "partner_list n_candidates partner similarity sealed"),
     "row-order": ("cs", "partner_list n_trained order seal"),
     "unchanged": ("cp cs", ""),
+    "fetch-table": ("ps", "have start"),
+    "table-part": ("sp", "digest size start content"),
+    "evaluate": ("ps", "blinded"),
+    "evaluated": ("sp", "elements proofs"),
     "meet": ("ps", "predicting"),
     "begin": ("ps", "total_steps study seed placebo"),
     "ready": ("sp", "width n_records"),
@@ -61,6 +65,10 @@ ARRAYS = {
     ("partners", "sealed"): ("uint8",),
     ("row-order", "order"): ("int32",),
     ("row-order", "seal"): ("uint8",),
+    ("table-part", "content"): ("uint8",),
+    ("evaluate", "blinded"): ("uint8",),
+    ("evaluated", "elements"): ("uint8",),
+    ("evaluated", "proofs"): ("uint8",),
     ("ask", "rows"): ("int32",),
     ("infer", "rows"): ("int32",),
     ("infer", "sealed"): ("uint8",),

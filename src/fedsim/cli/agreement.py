@@ -36,7 +36,7 @@ from fedsim.protocol.messages import Role
 from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
-from fedsim.runs.budget import PrimaryBudget
+from fedsim.runs.budget import PrimaryBudget, tokens_spent
 from fedsim.runs.run_folder import open_audit_log
 
 # Checks
@@ -130,7 +130,8 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     seconds, memory = estimate.linkage_seconds, format_bytes(estimate.coordinator_memory)
     work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
-    yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
+    needs = f"the coordinator needs {work} and {memory} of memory" if estimate.filter_bytes else f"both need {work}"
+    yield "linkage", f"{transfer}; {needs}"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
     if epoch.most:  # nothing is sent in an epoch under sealed labels
         between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
@@ -271,7 +272,7 @@ def _show_disclosure(
         leaves = (*leaves, _describe_spending(job, party_file))
         if job.sends_embedding:
             leaves = (*leaves, SERVICES["embedding-leaks"](job, party_file))
-    if party_file.role is not Role.COORDINATOR:
+    if party_file.role is not Role.COORDINATOR and not job.direct:
         leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(wrap_text(f"{name:<11} ", value))
@@ -306,7 +307,9 @@ def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.
         f"{pluralise(len(spent.jobs), 'job')}, {pluralise(spent.epochs, 'epoch')}, "
         f"{pluralise(spent.studies, 'comparison run')}, {pluralise(spent.records, 'record')}"
     )
-    return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", (counts,))
+    tokens = f"{tokens_spent(party_file, job.primary.name):,} tokens evaluated"
+    sentences = (counts, tokens) if job.direct else (counts,)
+    return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", sentences)
 
 
 def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequence[PolicyViolation]) -> None:

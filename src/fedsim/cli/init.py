@@ -648,7 +648,10 @@ def init_coordinator(folder: Path, *, force: bool, say: Callable[[str], None]) -
     if not (folder / JOB_FILE).exists():
         message = f"no {JOB_FILE} in {folder.absolute()}; get it from the primary and copy it there"
         raise FileError(message, code="no-job-file")
-    name = read_job(folder / JOB_FILE).coordinator.name
+    coordinator = read_job(folder / JOB_FILE).coordinator
+    if coordinator is None:
+        raise SettingError("this job has no coordinator: only its other parties need a file", code="no-coordinator")
+    name = coordinator.name
     file = f"{name}.toml"
     _check_targets(folder, [file], force=force)
     written = _write_files(folder, {file: render_coordinator(name)}, key=False)

@@ -17,6 +17,7 @@ NOISE_REUSE_NOTE = (
 
 
 FEATURES_NOTE = "it shows the rank of every number and the common categories"
+GUESSES_NOTE = "anyone who knows the features of some rows can estimate those of the others"
 EMBEDDING_NOTE = "anyone who knows the features of some rows can estimate the rest; `fedsim audit` measures how well"
 
 
@@ -45,6 +46,10 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         share = f"{100 * training.party_dropout:g} % of the training records, drawn for each secondary and step"
         yield "dropout", f"{share}, do without it, so that the model can predict while it is away"
     for name, terms in job.secondaries.items():
+        if terms.tokens is not None:
+            kinds = ", ".join(f"{' and '.join(field.columns)} as {field.kind.KIND}" for field in terms.tokens.fields)
+            yield name, f"k {terms.k}, linked by tokens of {kinds}; up to {terms.max_tokens:,} tokens evaluated"
+            continue
         hardening = ", ".join(step.KIND for step in terms.encoding.hardening) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
         extra = {
@@ -55,8 +60,14 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
-    yield "coordinator", "sees the encoded identifiers of all parties; `fedsim audit` measures what they reveal"
-    if protection.sealed:
+    if job.coordinator is not None:
+        yield "coordinator", "sees the encoded identifiers of all parties; `fedsim audit` measures what they reveal"
+    if job.direct:
+        yield "coordinator", "none: no other party takes part, and no key is shared"
+        yield "labels", "sealed: nothing that depends on a label leaves the primary"
+        yield "rows", f"every row that the primary reaches, as {protection.embedding_name} embedding"
+        yield "retention", f"the primary stores opened rows for up to {protection.retention.days} days"
+    elif protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding"
         yield "retention", f"the primary stores these rows for up to {protection.retention.days} days"
@@ -100,7 +111,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     list of Paragraph
         What leaves the party, what it receives and what stays.
     """
-    _, primary, *_ = job.parties
+    primary = Party(Role.PRIMARY, job.primary.name)
     if party_file.role is Role.COORDINATOR:
         links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
         found = [
@@ -115,10 +126,15 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
             Paragraph("stays here", ("distances, similarities before noise, and true row numbers",)),
         ]
     else:
-        describe = _primary_disclosure if party_file.role is Role.PRIMARY else _secondary_disclosure
+        primary_, secondary_ = _primary_disclosure, _secondary_disclosure
+        if job.direct:
+            primary_, secondary_ = _direct_primary_disclosure, _direct_secondary_disclosure
+        describe = primary_ if party_file.role is Role.PRIMARY else secondary_
         label = f"; the label {columns.label}" if columns.label else ""
         features = _feature_names(columns)
-        own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; the key"
+        kept = "the key of its table" if job.direct and party_file.role is Role.SECONDARY else "the key"
+        kept = "the values of evaluated tokens" if job.direct and party_file.role is Role.PRIMARY else kept
+        own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; {kept}"
         own = own if columns.linking else f"the features {features} in clear text"
         found = [*describe(job, party_file, columns), Paragraph("stays here", (own,))]
     common = "its name, the job, its software versions, its clock, and the reason if it refuses or fails"
@@ -126,7 +142,7 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
 
 
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    coordinator, primary, *_ = job.parties
+    coordinator, primary = job.hub, Party(Role.PRIMARY, job.primary.name)
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
     count = "the number of its records"
     identifiers = columns.identifiers.get(party_file.name, {})
@@ -171,7 +187,7 @@ def _secondary_limits(policy: Policy) -> Iterator[str]:
 
 
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    coordinator, *_ = job.parties
+    coordinator = job.hub
     encoded = tuple(
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
         for name, terms in job.secondaries.items()
@@ -195,6 +211,66 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         embedded = f"the embedding '{job.protection.embedding_name}' of every linked row, once"
         rows = embedded if job.protection.sealed else f"{rows}, and {embedded}, for the trees beside the network"
     yield Paragraph("receives", (*links, f"from each secondary: {rows}"))
+
+
+# Without a coordinator
+
+
+def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
+    primary, terms = Party(Role.PRIMARY, job.primary.name), job.secondaries[party_file.name]
+    features, policy = _feature_names(columns), party_file.policy
+    note = FEATURES_NOTE if job.protection.embedding_name == "features" else GUESSES_NOTE
+    yield Paragraph(
+        f"to {primary}",
+        (
+            f"an encrypted table: for every row, tokens of its identifiers ({', '.join(columns.linking)}) and an "
+            f"embedding of its features ({features}), computed without labels; and the number of rows",
+            f"it opens the rows that its own records reach: a row with {_needed(terms)}; of these rows it learns the "
+            f"embedding and which of its records resemble them{_hints(terms)}; {note}",
+            f"it stores opened rows for up to {job.protection.retention.days} days or until you request deletion",
+            "of all other rows it learns nothing; once you destroy the key of the table, nobody can open another row",
+        ),
+    )
+    yield Paragraph("explanations of predictions", (EXPLAINED,))
+    limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
+    yield Paragraph(
+        "limits, enforced while the job runs",
+        (
+            f"up to {limit:,} tokens are evaluated for this primary, over all jobs and predictions (max_tokens): each "
+            "guess of an identifier of yours costs it at least one",
+            f"up to {policy.max_jobs:,} jobs of this primary (max_jobs)",
+        ),
+    )
+    received = f"from {primary}: blinded tokens, which are random points to you, and a rounded number of them"
+    yield Paragraph("receives", (received, "nothing that depends on a label"))
+
+
+def _direct_primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
+    for name, terms in job.secondaries.items():
+        names = ", ".join(columns.identifiers[name].values())
+        sent = f"blinded tokens of the identifiers {names}, which are random points to it, padded to a round number"
+        when = f"up to {terms.max_tokens:,} of them, once for each token, also for predictions"
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (f"{sent}; {when}", "nothing that depends on a label"))
+    yield Paragraph(
+        "receives",
+        tuple(
+            f"from {Party(Role.SECONDARY, name)}: an encrypted table, of which your records open the rows that they "
+            f"reach: a row with {_needed(terms)}{_hints(terms)}"
+            for name, terms in job.secondaries.items()
+        ),
+    )
+
+
+def _needed(terms: SecondaryTerms) -> str:
+    """Say what opens a row."""
+    return " or ".join(f"{of.kind.OPENS} of {' and '.join(of.columns)} in common" for of in terms.token_schema.fields)
+
+
+def _hints(terms: SecondaryTerms) -> str:
+    """Say what an opened row shows of its identifiers."""
+    fields = terms.token_schema.fields
+    shown = [f"{' and '.join(of.columns)} {of.kind.shown}" for of in fields if of.kind.shown]
+    return f", and {', '.join(shown)}" if shown else ""
 
 
 def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
@@ -238,6 +314,9 @@ def privacy_guarantees(job: Job) -> list[str]:
 
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
+    if terms.tokens is not None:
+        yield "A row that no token of the primary opens stays encrypted, also for whoever copies the table."
+        return
     if terms.tau is not None:
         average = not METRICS.detail(terms.metric, "counts_bits")
         which = "the similarity of an average link" if average else "one similarity"

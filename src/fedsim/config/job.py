@@ -17,6 +17,7 @@ from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError,
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings, hyperparameters
+from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.addresses import RELAY_SCHEME
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PRESET_EPSILON_PER_KM = 5.0  # of the preset `protected`; docs/privacy-results.md has the measurements
 DEFAULT_EMBEDDING = "random"
 DEFAULT_RETENTION_DAYS = 90
+DEFAULT_MAX_TOKENS = 1_000_000
 FIRST_HYPERPARAMETERS = ("epochs", "batch_size", "learning_rate", "patience")  # of version 0.1
 # Settings that earlier versions did not have, with their defaults: they count for the hash only where they are used.
 LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
@@ -98,6 +100,11 @@ AgreedSchema = Annotated[
     Schema,
     PlainValidator(lambda value: value if isinstance(value, Schema) else Schema.from_dict(_dates_to_text(value))),
     PlainSerializer(Schema.to_dict),
+]
+AgreedTokens = Annotated[
+    TokenSchema,
+    PlainValidator(lambda value: value if isinstance(value, TokenSchema) else TokenSchema.from_dict({"fields": value})),
+    PlainSerializer(lambda schema: schema.to_dict()["fields"]),
 ]
 
 
@@ -278,7 +285,10 @@ class NetworkSettings(ConfigSection):
 
 
 class SecondaryTerms(ConfigSection):
-    """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise."""
+    """How a secondary is linked with the primary: by filters at the coordinator, or directly by ``tokens``.
+
+    Without ``tau`` and ``sigma`` the similarities of filters have no noise.
+    """
 
     k: Annotated[int, whole_number(1, 10_000)] = setting(example=20)
     """Number of partners per record of the primary; at most the number of records of the secondary. More partners add
@@ -307,17 +317,38 @@ class SecondaryTerms(ConfigSection):
     links."""
     min_degree: Annotated[int, whole_number(1, 1_000_000)] = 1
     """Candidates that are partners of fewer training records than this are not listed at all."""
-    encoding: AgreedSchema = setting(alias="schema", title="a schema with version and fields")
-    """The identifier columns and how they are encoded. Both parties use the same schema and key."""
+    filters: AgreedSchema | None = setting(None, alias="schema", title="a schema with version and fields")
+    """The identifier columns and how they are encoded for the coordinator. Both parties use the same schema and key."""
+    tokens: AgreedTokens | None = setting(None, title="a list of fields, each with columns and kind")
+    """The identifier columns and how they become tokens, in a job without a coordinator: similar records have tokens in
+    common. Nothing in it is secret, and no key is shared."""
+    max_tokens: Annotated[int, whole_number(1, 10**12)] = setting(DEFAULT_MAX_TOKENS, example=200_000)
+    """With `tokens`: how many of them the primary may have evaluated by this secondary, over all jobs and predictions,
+    unless the policy of the secondary says otherwise. Every guess of an identifier costs at least one, so a number near
+    what the primary's records need (about 130 per name, 10 to 60 per place, number or date) is safest."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if (self.filters is None) == (self.tokens is None):
+            message = "give tokens, for a job without a coordinator, or a schema of filters, for one with a coordinator"
+            raise RuleError(message, "tokens", code="tokens-or-schema")
+        kept = {"k", "tokens", "max_tokens"} if self.tokens else {*type(self).model_fields} - {"max_tokens"}
+        for name in type(self).model_fields:
+            if name in self.model_fields_set - kept:
+                what = "tokens" if self.tokens else "a schema of filters"
+                raise RuleError(f"'{name}' has no effect with {what}; remove it", name, code="setting-not-applicable")
+        return self
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
-        if "metric" in self.model_fields_set or self.metric == self.encoding.metric:
+        if self.filters is None or "metric" in self.model_fields_set or self.metric == self.encoding.metric:
             return self
         return self.model_copy(update={"metric": self.encoding.metric})
 
     @model_validator(mode="after")
     def _check_noise_and_blur(self) -> Self:
+        if self.filters is None:
+            return self
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
         if self.tau is not None and not METRICS.detail(self.metric, "tau"):
@@ -337,6 +368,31 @@ class SecondaryTerms(ConfigSection):
                 message = f"'{column}' is not an identifier of the schema; name an identifier"
                 raise RuleError(message, "blur", code="unknown-column")
         return self
+
+    @property
+    def encoding(self) -> Schema:
+        """The schema of filters; a direct job has none."""
+        if self.filters is None:
+            message = "records of this job are linked directly by tokens; this needs the filters of a coordinator's job"
+            raise SettingError(message, code="no-filters")
+        return self.filters
+
+    @property
+    def token_schema(self) -> TokenSchema:
+        """The schema of tokens; a job with a coordinator has none."""
+        if self.tokens is None:
+            raise SettingError("this secondary is linked by filters, so there are no tokens", code="no-tokens")
+        return self.tokens
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The agreed names of the identifier columns."""
+        return tuple(self.encoding.columns if self.tokens is None else self.tokens.columns)
+
+    @property
+    def n_similarities(self) -> int:
+        """How many similarities the primary gets for every pair."""
+        return max(1, len(self.field_bytes)) if self.tokens is None else len(self.tokens.fields)
 
     @property
     def field_bytes(self) -> tuple[int, ...]:
@@ -361,7 +417,7 @@ class SecondaryTerms(ConfigSection):
 
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's blur, where places link and the job does not set it."""
-        coordinates = place_columns(self.encoding)
+        coordinates = None if self.filters is None else place_columns(self.filters)
         if coordinates is None or "blur" in self.model_fields_set:
             return self
         latitude, longitude = coordinates
@@ -425,8 +481,9 @@ class Job(ConfigFile):
     seed: Annotated[int, whole_number(0, 2**63 - 1)] = 0
     """Random seed for the split of the records and the initial weights: equal seeds give equal weights. Privacy noise
     does not depend on it."""
-    coordinator: PartyAddress
-    """The party that compares encoded identifiers and finds partners; it has no table and no key."""
+    coordinator: PartyAddress | None = None
+    """The party that compares encoded identifiers and finds partners; it has no table and no key. A job without one is
+    direct: every secondary has `tokens`, labels are sealed, and no party shares a key."""
     primary: PartyAddress
     """The party with the label; it runs the training and keeps the model."""
     task: TaskSettings
@@ -460,10 +517,26 @@ class Job(ConfigFile):
             if names.count(name) > 1:
                 message = f"two parties are named '{name}'; give each party its own name"
                 raise RuleError(message, "secondaries", code="duplicate-name")
-        same = self.coordinator.address == self.primary.address
+        same = self.coordinator is not None and self.coordinator.address == self.primary.address
         if same and not self.primary.address.startswith(RELAY_SCHEME):  # a relay distinguishes parties by their names
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")
+        return self
+
+    @model_validator(mode="after")
+    def _check_linkage(self) -> Self:
+        for name, terms in self.secondaries.items():
+            if self.direct and terms.tokens is None:
+                message = (
+                    "without a [coordinator] records are linked by tokens; replace the schema, or add a coordinator"
+                )
+                raise RuleError(message, "secondaries", name, "schema", code="no-coordinator")
+            if not self.direct and terms.tokens is not None:
+                message = "tokens need no coordinator; remove the section [coordinator], or give a schema of filters"
+                raise RuleError(message, "secondaries", name, "tokens", code="needless-coordinator")
+        if self.direct and not self.protection.sealed:
+            sealed = self.protection.model_copy(update={"gradients": "none"})
+            return self.model_copy(update={"protection": sealed})
         return self
 
     @model_validator(mode="after")
@@ -492,9 +565,14 @@ class Job(ConfigFile):
         settings = self.model_dump(mode="json", by_alias=True)
         usual = {"similarities": "record", "relative": False}
         for secondary, terms in settings["secondaries"].items():
+            kept = {"k", "tokens", "max_tokens"} if self.direct else {*terms} - {"tokens", "max_tokens"}
             settings["secondaries"][secondary] = {
-                name: term for name, term in terms.items() if not (name in usual and term == usual[name])
+                name: term
+                for name, term in terms.items()
+                if name in kept and not (name in usual and term == usual[name])
             }
+        if self.direct:
+            del settings["coordinator"]
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
                 del settings[section][name]
@@ -506,11 +584,21 @@ class Job(ConfigFile):
 
         Certificates say who a party is, so a job whose coordinator moves is still the job that its owners approved.
         """
-        settings = with_unused(self.to_dict())
-        for role in ("coordinator", "primary"):
+        settings = self.to_dict() if self.direct else with_unused(self.to_dict())
+        for role in {"coordinator", "primary"} & settings.keys():
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def direct(self) -> bool:
+        """Whether records are linked without a coordinator."""
+        return self.coordinator is None
+
+    @property
+    def hub(self) -> Party:
+        """The party that all others connect to first."""
+        return self.parties[0]
 
     @property
     def sends_embedding(self) -> bool:
@@ -524,17 +612,18 @@ class Job(ConfigFile):
 
     @property
     def parties(self) -> list[Party]:
-        """All parties: coordinator, primary, then the secondaries by name."""
-        first = [Party(Role.COORDINATOR, self.coordinator.name), Party(Role.PRIMARY, self.primary.name)]
-        return first + [Party(Role.SECONDARY, name) for name in self.secondaries]
+        """All parties: coordinator, if there is one, primary, then the secondaries by name."""
+        first = [] if self.coordinator is None else [Party(Role.COORDINATOR, self.coordinator.name)]
+        secondaries = [Party(Role.SECONDARY, name) for name in self.secondaries]
+        return [*first, Party(Role.PRIMARY, self.primary.name), *secondaries]
 
     def address_of(self, party: Party) -> str:
         """Return the address at which other parties reach the coordinator or the primary."""
-        known = {Role.COORDINATOR: self.coordinator, Role.PRIMARY: self.primary}
-        if party not in self.parties or party.role not in known:
+        address = {Role.COORDINATOR: self.coordinator, Role.PRIMARY: self.primary}.get(party.role)
+        if party not in self.parties or address is None:
             message = f"job '{self.name}' has no address for {party}; only coordinator and primary have one"
             raise SettingError(message, code="no-address")
-        return known[party.role].address
+        return address.address
 
 
 def read_job(path: Path) -> Job:

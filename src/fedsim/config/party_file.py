@@ -167,6 +167,12 @@ class Policy(ConfigSection):
     max_record_uses: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=100)
     """Secondary only: number of new records of one primary to which predictions may link any one of its records, over
     all jobs. A record that many others are linked to can be located from all of them together. Default: no limit."""
+    max_tokens: Annotated[int | None, whole_number(1, 10**12)] = setting(None, example=500_000)
+    """Secondary only: number of tokens that it evaluates for one primary, over all jobs without a coordinator and over
+    all predictions. Default: the number that the job names."""
+    min_cell_metres: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=100)
+    """Secondary only: smallest accepted cell (`metres`) of places in the tokens of a job without a coordinator: whoever
+    reaches a row learns its finest cell."""
     report_metrics: bool = False
     """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
     such as NVFlare. Otherwise the engine learns only which epoch is done."""
@@ -284,7 +290,7 @@ class LinkageSettings(ConfigSection):
 
     key: ConfigSecret = setting(example="linkage.key")
     """The linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
-    coordinator."""
+    coordinator. Jobs without a coordinator need none."""
 
 
 class ServingSettings(ConfigSection):
@@ -358,7 +364,15 @@ _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
 }
 _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
-    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_record_uses")
+    for name in (
+        "max_studies",
+        "max_jobs",
+        "max_total_epochs",
+        "max_records",
+        "max_record_uses",
+        "max_tokens",
+        "min_cell_metres",
+    )
 }
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
@@ -389,8 +403,8 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
 }
 _REQUIRED: dict[Role, tuple[str, ...]] = {
     Role.COORDINATOR: (),
-    Role.PRIMARY: ("data", "label", "linkage"),
-    Role.SECONDARY: ("data", "linkage"),
+    Role.PRIMARY: ("data", "label"),
+    Role.SECONDARY: ("data",),
 }
 
 
@@ -435,7 +449,7 @@ class PartyFile(ConfigFile):
     label: LabelSettings | None = None
     """The label; primary only."""
     linkage: LinkageSettings | None = None
-    """The key for encoding identifiers."""
+    """The key for encoding identifiers; only for jobs with a coordinator."""
     serving: ServingSettings = ServingSettings()
     """How predictions are served; primary only."""
     network: ConnectionSettings = ConnectionSettings()
@@ -571,11 +585,11 @@ def require_membership(job: Job, party_file: PartyFile) -> None:
         expected = f"its {party_file.role} is {' or '.join(same_role)}; correct name or role in the party file"
         raise SettingError(f"{party_file.party} is not a party of job '{job.name}': {expected}", code="not-a-party")
     linked = _linked_secondaries(job, party_file)
-    if linked and party_file.linkage is None:
+    if linked and party_file.linkage is None and not job.direct:
         message = f"{party_file.path}: {party_file.party} is linked and needs a key; add [linkage] key"
         raise SettingError(message, code="no-linkage-key", party=str(party_file.party))
     where = f"{party_file.path}: identifiers"
-    agreed = {name: job.secondaries[name].encoding.columns for name in linked}
+    agreed = {name: job.secondaries[name].columns for name in linked}
     for name, column in party_file.identifiers.items():
         if isinstance(column, dict):
             _check_known(name, agreed, where)
@@ -619,7 +633,7 @@ def identifier_columns(job: Job, party_file: PartyFile, secondary: str) -> dict[
     """Return the party's identifier columns for one secondary by agreed name; names that are not mapped are columns."""
     special = party_file.identifiers.get(secondary)
     mapping = {**party_file.identifiers, **(special if isinstance(special, dict) else {})}
-    columns = ((name, mapping.get(name)) for name in job.secondaries[secondary].encoding.columns)
+    columns = ((name, mapping.get(name)) for name in job.secondaries[secondary].columns)
     return {name: column if isinstance(column, str) else name for name, column in columns}
 
 

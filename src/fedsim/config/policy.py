@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.config.stored_audit import audit_shortfall
+from fedsim.linkage.direct.token_kinds import PlaceTokens
 from fedsim.protocol.messages import Role
 
 
@@ -37,7 +38,7 @@ def policy_violations(job: Job, party_file: PartyFile, n_records: int | None = N
     >>> [violation.rule for violation in policy_violations(job, party_file)]  # doctest: +SKIP
     ['max_tau', 'max_k']
     """
-    checks = (_check_linkage, _check_cut, _check_parties, _check_own)
+    checks = (_check_linkage, _check_counts, _check_cut, _check_parties, _check_own)
     found = [violation for check in checks for violation in check(job, party_file)]
     broken = [PolicyViolation(rule, f"{party_file.party} {message}") for rule, message in found]
     return broken if n_records is None else broken + record_count_violations(party_file, n_records)
@@ -83,6 +84,24 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
             message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"
             yield "max_epsilon_per_km", message
+        yield from _check_tokens(terms, policy)
+
+
+def _check_counts(job: Job, party_file: PartyFile) -> Violations:
+    for rule in ("max_records", "max_record_uses"):
+        if job.direct and getattr(party_file.policy, rule) is not None:
+            yield (
+                rule,
+                f"has {rule}, but without a coordinator it cannot see which rows are used; it can set max_tokens",
+            )
+
+
+def _check_tokens(terms: SecondaryTerms, policy: Policy) -> Violations:
+    kinds = () if terms.tokens is None else (field.kind for field in terms.tokens.fields)
+    cells = [kind.metres for kind in kinds if isinstance(kind, PlaceTokens)]
+    least = policy.min_cell_metres
+    if least is not None and cells and min(cells) < least:
+        yield "min_cell_metres", f"requires cells of at least {least:g} metres, but the job has {min(cells):g}"
 
 
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError, nearest_word
-from fedsim.registry import ENCODINGS, REGISTRIES, setting_type
+from fedsim.registry import ENCODINGS, REGISTRIES, TOKENS, setting_type
 
 SCHEMA_FOLDER = Path(__file__).with_name("schemas")
 SCHEMA_FILES = {"job": "job.schema.json", "party": "party.schema.json"}
@@ -43,10 +43,12 @@ def load_schema(name: str) -> JsonSchema:
     """Return the schema of ``"job"`` or ``"party"`` files, including choices that other packages registered."""
     schema: JsonSchema = json.loads((SCHEMA_FOLDER / SCHEMA_FILES[name]).read_text(encoding="utf-8"))
     if name == "job":
-        fields = schema["$defs"]["SecondaryTerms"]["properties"]["schema"]["properties"]["fields"]
-        parts = fields["items"]["properties"]["encoding"]["oneOf"]
-        known = {part["properties"]["kind"]["const"] for part in parts}
-        parts += [part_schema(kind, ENCODINGS[kind]) for kind in ENCODINGS.names(in_jobs=True) if kind not in known]
+        terms = schema["$defs"]["SecondaryTerms"]["properties"]
+        encodings = terms["schema"]["properties"]["fields"]["items"]["properties"]["encoding"]["oneOf"]
+        tokens = terms["tokens"]["items"]["oneOf"]
+        for parts, choices, describe in ((encodings, ENCODINGS, part_schema), (tokens, TOKENS, token_part)):
+            known = {part["properties"]["kind"]["const"] for part in parts}
+            parts += [describe(kind, choices[kind]) for kind in choices.names(in_jobs=True) if kind not in known]
     add_choices(schema)
     return schema
 
@@ -258,6 +260,23 @@ def part_schema(kind: str, part: Any, documentation: Mapping[str, JsonSchema] | 
     }
     required = [field.name for field in fields if field.default is dataclasses.MISSING]
     return {**object_schema({"kind": word, **settings}, ["kind", *required]), "description": summary}
+
+
+def token_part(kind: str, part: Any, documentation: Mapping[str, JsonSchema] | None = None) -> JsonSchema:
+    """Describe a field of a schema of tokens: a kind with its settings, the columns and the weight."""
+    summary = TOKENS.summary(kind) or f"The kind {kind}."
+    found = part_schema(kind, part, {kind: {"description": summary}, **(documentation or {})})
+    columns = {
+        "type": "array",
+        "items": {"type": "string"},
+        "title": f"a list of {'two names' if part.COLUMNS > 1 else 'one name'}",
+        "description": "Agreed names of the columns; a party with other names maps them under identifiers "
+        "in its party file.",
+        "examples": [["lat", "lon"] if part.COLUMNS > 1 else ["name"]],
+    }
+    weight = {"type": "number", "title": "a number above 0", "description": "Weight of this field.", "default": 1.0}
+    properties = {"columns": columns, **found["properties"], "weight": weight}
+    return {**found, "properties": properties, "required": ["columns", *found["required"]]}
 
 
 def object_schema(properties: JsonSchema, required: Iterable[str]) -> JsonSchema:

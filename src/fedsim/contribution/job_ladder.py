@@ -192,7 +192,9 @@ class JobCases:
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
             features = store.protect_features(network_features(table), table)
-            embedding = store.embed_features(features, name) if self.job.sends_embedding else None
+            embedding, seed = None, store.own_seed(self.job.seed)
+            if self.job.sends_embedding:
+                embedding = store.embed_features(features, name, seed)
             if embedding is not None and self.job.protection.sealed:
                 features = Features(embedding)
             equal = exact_match_rows(*identifiers)

@@ -23,15 +23,20 @@ FITTED_FORMAT = "fedsim direct links 1"
 
 @dataclass(frozen=True, eq=False)
 class FittedDirect:
-    """What the training records fitted: the rivals and the scale of every field, and the rows that were opened."""
+    """What the training records fitted.
+
+    The rivals and the scale of every field, ``among`` (rows,), the rows that are partners of a record, and ``nobody``
+    (values,), the mean vector of all rows that were opened.
+    """
 
     rivals: list[Rivals]
     scales: list[Scale]
     among: Flags
+    nobody: Floats32
 
     def save(self, path: Path) -> None:
         """Write it to a file."""
-        tensors: dict[str, AnyArray] = {"among": self.among}
+        tensors: dict[str, AnyArray] = {"among": self.among, "nobody": self.nobody}
         tensors["scales"] = np.array([[scale.mean, scale.deviation] for scale in self.scales])
         for place, rivals in enumerate(self.rivals):
             tensors |= {f"record.{place}": rivals.record, f"similarity.{place}": rivals.similarity}
@@ -45,7 +50,7 @@ class FittedDirect:
             scales = [Scale(mean, deviation) for mean, deviation in tensors["scales"].tolist()]
             fields = range(len(scales))
             rivals = [Rivals(tensors[f"record.{place}"], tensors[f"similarity.{place}"]) for place in fields]
-            return cls(rivals, scales, tensors["among"])
+            return cls(rivals, scales, tensors["among"], tensors["nobody"])
         except (LookupError, ValueError) as error:
             raise unreadable_links(secondary, error) from error
 
@@ -68,7 +73,7 @@ class DirectLinker:
     fitted
         What :meth:`link` fitted to the training records.
     vectors
-        Of all rows opened so far, by pseudonym.
+        Of the rows opened so far, by pseudonym.
     """
 
     secondary: str
@@ -88,28 +93,32 @@ class DirectLinker:
         found = opened.pairs.best(k, rivals, opened.among)
         distances = 1.0 - found.similarity[counted]  # (n, K, F)
         scales = [fit_scale(of[np.isfinite(of)]) for of in np.moveaxis(distances, -1, 0)]
-        self.fitted = FittedDirect(rivals, scales, opened.among)
+        linked = np.isin(np.arange(self.table.rows), found.partner)
+        nobody = opened.vectors.mean(axis=0) if len(opened.rows) else np.zeros(self.table.n_values, np.float32)
+        self.fitted = FittedDirect(rivals, scales, linked, nobody)
         return self._as_links(found, self.fitted)
 
     def encode_new(self, records: Any) -> list[FieldTokens]:
         return self.table.schema.query_tokens(records)
 
+    def needs_partner(self, queries: list[FieldTokens]) -> bool:
+        """Return whether the secondary must evaluate tokens of these records."""
+        return any(len(self.values.missing(place, query.tokens.token)) for place, query in enumerate(queries))
+
     def link_new(self, queries: list[FieldTokens]) -> Links:
         if self.fitted is None:
             raise not_linked(self.secondary)
         opened = self._open(queries)
-        return self._as_links(opened.pairs.best(self.k, self.fitted.rivals, self.fitted.among), self.fitted)
+        # A row that these tokens do not open can be a partner if its vector is known from training.
+        known = self.fitted.among & np.isin(np.arange(self.table.rows), list(self.vectors))
+        return self._as_links(opened.pairs.best(self.k, self.fitted.rivals, known), self.fitted)
 
-    def features(self) -> Floats32:
-        """Return the vector of every row by pseudonym, and of no one, (rows + 1, values).
-
-        Rows that were not opened are like no one; no link names them.
-        """
-        known = np.array(list(self.vectors.values()), np.float32).reshape(-1, self.table.n_values)
-        nobody = known.mean(axis=0) if len(known) else np.zeros(self.table.n_values, np.float32)
-        found = np.tile(nobody, (self.table.rows + 1, 1))
-        found[list(self.vectors)] = known
-        return found
+    def vectors_of(self, rows: AnyArray) -> Floats32:
+        """Return the vectors of partners, given by distinct pseudonyms, (U, values)."""
+        if self.fitted is None:
+            raise not_linked(self.secondary)
+        known = self.vectors | {self.table.rows: self.fitted.nobody}
+        return np.array([known[row] for row in rows.tolist()], np.float32).reshape(-1, self.table.n_values)
 
     def _open(self, queries: list[FieldTokens]) -> OpenedRows:
         opened = open_rows(self.table, queries, self.values, self.ask)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedsim.splitnn.secondary_model import Secondary
 from fedsim.training import NeighbourList, SecondaryData
@@ -45,8 +45,8 @@ class PartnerInputs:
 class NewPartners(Protocol):
     """The partners of new records in one list, while a model predicts."""
 
-    def absent(self) -> tuple[str, ...]:
-        """Wait for the holders that answer every request, and name those that stay away and may be missing."""
+    def absent(self, queries: Any) -> tuple[str, ...]:
+        """Wait for the holders that these records require, and name those that stay away and may be missing."""
         ...
 
     def inputs(self, links: Links) -> PartnerInputs | None:

@@ -179,8 +179,21 @@ class PartyData:
         named = self.columns.identifiers[secondary]
         return self.frame.select(**{agreed: pl.col(column) for agreed, column in named.items()})
 
+    def token_identifiers(self, secondary: str) -> pl.DataFrame:
+        """Return the identifiers for one secondary in the types that its tokens read."""
+        frame, columns = self.identifiers(secondary), {}
+        for field in self.job.secondaries[secondary].token_schema.fields:
+            wanted = CellType(field.kind.CELLS)
+            for name in field.columns:
+                cells = read_cells(frame[name], wanted, parse=wanted is not CellType.KEY)
+                columns[name] = cells.require(self.source, allow_missing=True)
+        return pl.DataFrame(columns)
+
     def normalised_identifiers(self, secondary: str) -> pl.DataFrame:
-        """Return the identifiers for one secondary, equal wherever the job's filters cannot tell them apart."""
+        """Return the identifiers for one secondary, equal wherever the job's linkage cannot tell them apart."""
+        if self.job.secondaries[secondary].tokens is not None:
+            texts = pl.col(pl.String).map_elements(normalise_text, return_dtype=pl.String)
+            return self.token_identifiers(secondary).with_columns(texts)
         return normalise_identifiers(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
 
     @cached_property

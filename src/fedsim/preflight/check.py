@@ -381,7 +381,7 @@ def check_linkage_key(case: table.PartyInJob) -> Iterator[CheckFinding]:
 
 def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
     """Return the first digits of the fingerprint of key and schema by linkage; empty if the key cannot be read."""
-    if own.linkage is None:
+    if own.linkage is None or job.direct:
         return {}
     try:
         key = Key.read(own.linkage.key)
@@ -504,7 +504,9 @@ def _check_files(members: Members) -> Iterator[CheckFinding]:
 
 
 def _check_same_key(members: Members) -> Iterator[CheckFinding]:
-    """Check that both sides of every linkage have the same key."""
+    """Check that both sides of every linkage have the same key, where they need one."""
+    if members[0].direct:
+        return
     by_list: dict[str, dict[str, PartyFile]] = {}
     for own in members[1]:
         for name, fingerprint in key_fingerprints(members[0], own).items():
@@ -544,6 +546,7 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
     ("records", table.check_records),
     ("steps", table.check_steps),
     ("identifiers", table.check_identifiers),
+    ("tokens", table.check_tokens),
     ("label", table.check_label),
     ("features", table.check_features),
     ("linkage key", check_linkage_key),

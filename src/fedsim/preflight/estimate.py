@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
+from fedsim.linkage.direct.encrypted_table import ENTRY_BYTES, TAG_BYTES
+from fedsim.linkage.direct.oprf import ELEMENT_BYTES
 from fedsim.registry import WIRE_FORMATS
 from fedsim.types import training_length
 
@@ -27,6 +29,9 @@ DEFAULT_RECORDS = 10_000  # records of the parties if no table is available
 WORDS_PER_SECOND = 5e9  # comparisons of 64 bits of two filters
 PAIR_SECONDS = 4e-7  # noise and order of a pair
 PAIR_BYTES = 40  # of the coordinator's memory
+TOKEN_SECONDS = 1.6e-4  # of both parties, to blind, evaluate, verify and open a token
+ENTRY_SECONDS = 5e-5  # to evaluate and encrypt an entry of a table
+VECTOR_BYTES = 272  # of a row in an encrypted table, with a vector of 64 numbers
 FILTER_COPIES = 4  # in the coordinator's memory
 OPERATIONS_PER_WEIGHT = 6  # a multiplication and an addition, forward and twice as many backward
 OPERATIONS_PER_SECOND, STEP_SECONDS = 25e9, 0.015  # of networks on one core, and what every step costs beside them
@@ -101,10 +106,11 @@ class LinkListSizes:
     records: int
     candidates: int
     k: int
-    n_bits: int
+    n_bits: int  # of a filter; 0 without a coordinator
     asked: int
     columns: int = DEFAULT_COLUMNS
     similarities: int = 1  # of a pair
+    tokens: tuple[int, int] = (0, 0)  # without a coordinator, the most of a record and of a row
 
     @property
     def filter_bytes(self) -> int:
@@ -206,10 +212,11 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             records=n_records[job.primary.name],
             candidates=n_records[name],
             k=terms.k,
-            n_bits=terms.encoding.n_bits,
+            n_bits=0 if terms.filters is None else terms.filters.n_bits,
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
-            similarities=max(1, len(terms.field_bytes)),
+            similarities=terms.n_similarities,
+            tokens=(0, 0) if terms.tokens is None else terms.tokens.most,
         )
         for name, terms in job.secondaries.items()
     )
@@ -268,6 +275,10 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
     """
+    if any(partners.tokens):
+        asked, listed = partners.tokens
+        table = partners.candidates * (listed * (TAG_BYTES + ENTRY_BYTES) + VECTOR_BYTES)
+        return partners.records * asked * 2 * ELEMENT_BYTES + table + 4 * FRAME_BYTES
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
@@ -280,6 +291,9 @@ def linkage_seconds(partners: LinkListSizes) -> float:
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
+    if any(partners.tokens):
+        asked, listed = partners.tokens
+        return TOKEN_SECONDS * partners.records * asked + ENTRY_SECONDS * partners.candidates * listed
     words = partners.records * partners.candidates * -(-partners.n_bits // 64)
     return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
 
@@ -403,7 +417,7 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
         links = 8 * partners.records * partners.k
         filters = partners.filter_bytes
         candidates = partners.candidates * (filters + ROW_BYTES)
-        need[job.coordinator.name] += links + candidates
+        need[job.hub.name] += links + candidates
         need[job.primary.name] += links + partners.records * filters
         weights = secondary_weights(work.sizes, partners)
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * weights

@@ -1,7 +1,7 @@
 """Checks of a party's table: columns, number of records, cells of identifiers and label, and features."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,9 @@ from fedsim.data.column_names import missing_column_message, missing_identifier_
 from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
 from fedsim.data.splits import single_record_error
 from fedsim.errors import FedSimError, InputError
-from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
+from fedsim.linkage.direct.encrypted_table import round_up
+from fedsim.linkage.direct.oprf import ROUND_TOKENS
+from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, Schema, cell_type
 from fedsim.pipeline.party_table import PartyData
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
@@ -194,24 +196,15 @@ class _LinkingColumn:
     """A column as the linkage with one secondary reads it."""
 
     secondary: str
-    field: SchemaField
     agreed: str
     cells: Cells
-    salt: Cells | None
-    allows_gaps: bool  # because the record has other fields
+    limits: tuple[Any, Any] | None  # the smallest and the largest valid value; None where there are no limits
+    allows_gaps: bool  # because the record is linked without it
+    salts: Mapping[str, Cells] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.cells.values.name
-
-    @property
-    def limits(self) -> tuple[Any, Any] | None:
-        """The smallest and the largest value that can be encoded; None where there are no limits."""
-        encoding = self.field.encoding
-        if isinstance(encoding, PlacePosition):
-            most = MAX_LONGITUDE if self.agreed == self.field.longitude else MAX_LATITUDE
-            return -most, most
-        return (encoding.low, encoding.high) if isinstance(encoding, NumericFilter | DateFilter) else None
 
     def fits(self, values: pl.Series) -> bool:
         """Return whether nearly all of these numbers are in this field's range."""
@@ -225,7 +218,7 @@ class _LinkingColumn:
         values, limits = self.cells.values, self.limits
         if limits is None:
             return
-        dated = isinstance(self.field.encoding, DateFilter)
+        dated = values.dtype.is_temporal()
         values = values.dt.date() if dated else values
         agreed = f"{limits[0]} to {limits[1]}" if dated else f"{limits[0]:g} to {limits[1]:g}"
         outside = (~values.is_between(*limits)).fill_null(value=False).arg_true()
@@ -257,29 +250,89 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
         findings += faults
         if not any(column in pair for pair in swapped):
             findings += column.outside_range()
-        if column.salt:
-            findings += _cell_findings("identifiers", column.salt)
+        for salt in column.salts.values():
+            findings += _cell_findings("identifiers", salt)
     yield from [*findings, *notes]
     if case.columns and columns and not findings:
         unique = dict.fromkeys(column.name for column in columns)
         missing = "" if notes else "none missing, "
-        yield ok("identifiers", f"{', '.join(unique)}: {missing}all valid for their encodings")
+        yield ok("identifiers", f"{', '.join(unique)}: {missing}all valid")
+
+
+def check_tokens(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Count the tokens that the primary will have evaluated, or those under which a secondary lists its rows."""
+    for name, cells in _valid_identifiers(case):
+        terms = case.job.secondaries[name]
+        if terms.tokens is None:
+            continue
+        of = terms.tokens.query_tokens if case.own.role is Role.PRIMARY else terms.tokens.row_tokens
+        count = sum(len(np.unique(one.tokens.token)) for one in of(cells))
+        if case.own.role is not Role.PRIMARY:
+            yield ok("tokens", f"{count:,} for {len(cells):,} rows")
+            continue
+        needed, rounds = round_up(count), -(-count // ROUND_TOKENS)
+        if needed + rounds > terms.max_tokens:
+            fix = f"agree on secondaries.{name}.max_tokens = {round_up(needed + needed // 4)} in the job"
+            message = f"{name} evaluates up to {terms.max_tokens:,}, but these records need {needed:,}"
+            yield failure("tokens", message, fix, code="over-budget")
+        else:
+            yield ok("tokens", f"{needed:,} of {terms.max_tokens:,} that {name} evaluates, unless it did so before")
+
+
+def _valid_identifiers(case: PartyInJob) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the identifiers for every secondary, under their agreed names; columns with faults were reported."""
+    by_secondary: dict[str, list[_LinkingColumn]] = {}
+    for column in case.linking:
+        by_secondary.setdefault(column.secondary, []).append(column)
+    for name, columns in by_secondary.items():
+        cells = {column.agreed: column.cells.values for column in columns}
+        cells |= {agreed: salt.values for column in columns for agreed, salt in column.salts.items()}
+        faulty = any(
+            [fault for fault in column.cells.faults if not (column.allows_gaps and fault.kind is FaultKind.MISSING)]
+            or list(column.outside_range())
+            for column in columns
+        )
+        if not faulty and len(cells) >= len(case.job.secondaries[name].columns):
+            yield name, pl.DataFrame([values.alias(agreed) for agreed, values in cells.items()])
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
-    columns = []
+    columns: list[_LinkingColumn] = []
     frame = case.table.frame if case.table else pl.DataFrame()
     for name, terms in case.job.secondaries.items():
         if case.own.role is not Role.PRIMARY and name != case.own.name:
             continue
         own = identifier_columns(case.job, case.own, name)
-        for field, agreed in [(each, agreed) for each in terms.encoding.fields for agreed in each.columns]:
-            if own[agreed] in frame.columns:
-                cells = read_cells(frame[own[agreed]], CellType(cell_type(field.encoding)))
-                salt = own.get(field.salt or "")
-                salted = read_cells(strip_blanks(frame[salt]), CellType.KEY) if salt in frame.columns else None
-                columns.append(_LinkingColumn(name, field, agreed, cells, salted, terms.encoding.allows_gaps))
+        if terms.filters is not None:
+            columns += _filter_columns(name, terms.filters, own, frame)
+            continue
+        for token_field in terms.token_schema.fields:
+            degrees = ((-MAX_LATITUDE, MAX_LATITUDE), (-MAX_LONGITUDE, MAX_LONGITUDE))
+            limits = degrees if len(token_field.columns) == len(degrees) else (None,)
+            for agreed, limit in zip(token_field.columns, limits, strict=True):
+                if own[agreed] in frame.columns:
+                    cells = read_cells(frame[own[agreed]], CellType(token_field.kind.CELLS))
+                    columns.append(_LinkingColumn(name, agreed, cells, limit, allows_gaps=True))
     return columns
+
+
+def _filter_columns(name: str, schema: Schema, own: Mapping[str, str], frame: pl.DataFrame) -> Iterator[_LinkingColumn]:
+    for field_, agreed in [(each, agreed) for each in schema.fields for agreed in each.columns]:
+        if own[agreed] not in frame.columns:
+            continue
+        encoding = field_.encoding
+        limits: tuple[Any, Any] | None = None
+        if isinstance(encoding, PlacePosition):
+            most = MAX_LONGITUDE if agreed == field_.longitude else MAX_LATITUDE
+            limits = (-most, most)
+        elif isinstance(encoding, NumericFilter | DateFilter):
+            limits = (encoding.low, encoding.high)
+        salt = own.get(field_.salt or "")
+        salted = {}
+        if field_.salt is not None and salt in frame.columns:
+            salted = {field_.salt: read_cells(strip_blanks(frame[salt]), CellType.KEY)}
+        cells = read_cells(frame[own[agreed]], CellType(cell_type(encoding)))
+        yield _LinkingColumn(name, agreed, cells, limits, schema.allows_gaps, salted)
 
 
 def _are_swapped(one: _LinkingColumn, other: _LinkingColumn) -> bool:

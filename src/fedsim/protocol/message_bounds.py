@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from fedsim.errors import WireError
+from fedsim.linkage.direct.oprf import ELEMENT_BYTES, MAX_BATCH, PROOF_BYTES, ROUND_TOKENS
 from fedsim.protocol.messages import KINDS, Message
 from fedsim.protocol.transport import LAYOUTS, MAX_DIMENSION, MAX_FRAME_BYTES, SEAL_KEY_BYTES
 
@@ -18,6 +19,8 @@ Range = tuple[int, int]
 MAX_WIDTH = 1 << 14  # of the cut layer
 MAX_STEPS = 1 << 40
 MAX_INTEGER = (1 << 63) - 1
+MAX_TABLE_BYTES = 1 << 40
+PART_BYTES = 4 << 20  # of an encrypted table in one message
 _NAME: Range = (0, 40)
 _DIGEST: Range = (0, 128)
 _TEXT: Range = (0, 1 << 14)  # a sentence for people
@@ -42,6 +45,12 @@ GENERAL_LIMITS: Mapping[str, Range] = {
     "F": (0, 1000),
     "s": (0, MAX_FRAME_BYTES),
     "row-order.s": (0, SEAL_KEY_BYTES),
+    **dict.fromkeys(("size", "start"), (0, MAX_TABLE_BYTES)),
+    "t": (0, PART_BYTES),
+    "T": (1, ROUND_TOKENS),
+    "e": (ELEMENT_BYTES, ELEMENT_BYTES),
+    "B": (1, -(-ROUND_TOKENS // MAX_BATCH)),
+    "z": (PROOF_BYTES, PROOF_BYTES),
 }
 UNBOUNDED_SLOTS = ("flag", "number")  # a number is finite, and none is used as a size
 
@@ -101,6 +110,12 @@ class MessageBounds:
             "F": (min(fields), max(fields)),
         }
         return cls({**GENERAL_LIMITS, **own})
+
+    @classmethod
+    def for_tables(cls) -> Self:
+        """Return the bounds of a job without a coordinator, whose messages do not depend on its terms."""
+        sizes = {"width": (1, MAX_WIDTH), "n_records": (1, MAX_DIMENSION), "received": (0, MAX_STEPS)}
+        return cls({**GENERAL_LIMITS, **sizes})
 
     def table(self, kind: str) -> dict[str, Range]:
         """Return the bounds of one kind of message, by name of a fact or letter of a dimension."""

@@ -3,7 +3,8 @@
 Each message class names the pairs of roles that may exchange it. A message carries plain facts (integers, floats,
 text, flags) and arrays with a fixed type and number of dimensions; nothing else can be encoded. Letters: n primary
 records, m secondary records, K partners, U distinct rows, C width of the cut layer, b bytes of a filter, s sealed
-bytes. Arrays of one message agree in the letters they share.
+bytes, T tokens of e bytes, B batches with proofs of z bytes, t bytes of a table. Arrays of one message agree in the
+letters they share.
 """
 
 import re
@@ -216,6 +217,35 @@ class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
 
 class Unchanged(Message, kind="unchanged", phase=Phase.LINK, routes=((C, P), (C, S))):
     """The last answer is still valid."""
+
+
+class FetchTable(Message, kind="fetch-table", phase=Phase.LINK, routes=((P, S),)):
+    """Requests a secondary's encrypted table from this byte on; ``have`` is the digest of the table received."""
+
+    have: str
+    start: int
+
+
+class TablePart(Message, kind="table-part", phase=Phase.LINK, routes=((S, P),)):
+    """Bytes of the encrypted table, whose digest and size it states; none if the receiver has that table."""
+
+    digest: str
+    size: int
+    start: int
+    content: Annotated[NDArray[Any], Shape(("uint8",), "t")]
+
+
+class Evaluate(Message, kind="evaluate", phase=Phase.LINK, routes=((P, S),)):
+    """Requests the evaluation of blinded tokens: random elements, sorted, a round number of them."""
+
+    blinded: Annotated[NDArray[Any], Shape(("uint8",), "Te")]
+
+
+class Evaluated(Message, kind="evaluated", phase=Phase.LINK, routes=((S, P),)):
+    """The same elements evaluated with the key of the table, and a proof per batch that they were."""
+
+    elements: Annotated[NDArray[Any], Shape(("uint8",), "Te")]
+    proofs: Annotated[NDArray[Any], Shape(("uint8",), "Bz")]
 
 
 class Meet(Message, kind="meet", phase=Phase.JOIN, routes=((P, S),)):

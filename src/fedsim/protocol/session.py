@@ -12,8 +12,8 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -518,6 +518,23 @@ def failure_notice(state: ConnectionState, error: BaseException) -> Trouble:
 def notice_seconds(session: Session) -> float:
     """Return the time between two notices to a peer that waits, which treats a long silence as a failure."""
     return min(NOTICE_SECONDS, session.connection.wait_seconds / 3)
+
+
+@contextmanager
+def send_notices(session: Session, text: str) -> Iterator[None]:
+    """Send a notice every few seconds, because a peer treats a long silence as a failure."""
+    done = threading.Event()
+
+    def send_until_done() -> None:
+        with suppress(PeerError, PeerRestarted):  # raised again where the session is used
+            while not done.wait(notice_seconds(session)):
+                session.send(m.Notice(text))
+
+    threading.Thread(target=send_until_done, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def abort_session(session: Session, error: FedSimError) -> None:

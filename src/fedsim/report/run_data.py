@@ -146,7 +146,7 @@ class FinishedRun:
     @property
     def groups(self) -> list[run_records.GroupError]:
         """Errors by group, without columns that link records or identify a person."""
-        linking = {column for terms in self.job.secondaries.values() for column in terms.encoding.columns}
+        linking = {column for terms in self.job.secondaries.values() for column in terms.columns}
         allowed = [group for group in self.record.groups if not run_records.is_private_column(group.by)]
         return [group for group in allowed if group.by not in linking]
 

@@ -82,8 +82,9 @@ def run_page(run: FinishedRun, names: Mapping[int, str]) -> str:
     """Return a self-contained HTML page."""
     record, (part, metrics) = run.record, run.record.judged
     partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
+    linked = "directly" if run.job.coordinator is None else f"by {run.job.coordinator.name}"
     lead = f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} "
-    lead += f"with {partners}, linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
+    lead += f"with {partners}, linked {linked}; trained on {record.started[:10]}."
     n_records = record.table.test if part == "test" else record.table.validation
     records = f"{pluralise(n_records, 'record')}, {run.job.task.split} split"
     noise = {
@@ -151,7 +152,7 @@ def contribution_section(run: FinishedRun) -> PageSection:
     note = f"Every method was trained with {seeds} and evaluated on {pluralise(ladder.records, 'test record')} each."
     section = PageSection("contribution", title, (note,), tuple(model_charts.ladder_figures(ladder)))
     part, metrics = run.record.judged
-    linking = {column for terms in run.job.secondaries.values() for column in terms.encoding.columns}
+    linking = {column for terms in run.job.secondaries.values() for column in terms.columns}
     key, own = run.record.method, bool(linking & set(run.record.table.features))
     if METHODS.detail(key, "trees"):
         key = key if own else ""  # in the ladder, trees always use the primary's identifiers

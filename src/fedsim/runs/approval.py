@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.job import Job
+from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.config.removed import without_unused
 from fedsim.errors import FedSimError, FileError
@@ -92,16 +92,7 @@ def approve(
         name=party_file.name,
         columns=resolve_columns(job, party_file, header).to_dict(),
         # The settings that determine how much each linkage discloses.
-        privacy={
-            name: {
-                **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
-                "identifiers": list(terms.encoding.columns),
-                "bits": terms.encoding.n_bits,
-                "hardening": [step.KIND for step in terms.encoding.hardening],
-                **terms.model_dump(include={"blur", "min_degree"}),
-            }
-            for name, terms in job.secondaries.items()
-        },
+        privacy={name: _disclosing_settings(terms) for name, terms in job.secondaries.items()},
         time=time.isoformat(timespec="seconds"),
         by=by,
         settings=job.to_dict(),
@@ -113,6 +104,18 @@ def approve(
     with atomic_write(path, mode=0o600) as part:
         part.write_text(json.dumps(asdict(approval), indent=1) + "\n", encoding="utf-8")
     return approval, path
+
+
+def _disclosing_settings(terms: SecondaryTerms) -> dict[str, Any]:
+    if terms.filters is None:
+        return {**terms.model_dump(include={"k", "tokens", "max_tokens"}), "identifiers": list(terms.columns)}
+    return {
+        **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
+        "identifiers": list(terms.columns),
+        "bits": terms.filters.n_bits,
+        "hardening": [step.KIND for step in terms.filters.hardening],
+        **terms.model_dump(include={"blur", "min_degree"}),
+    }
 
 
 def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedsim.config.party_file import PartyFile, Policy
 from fedsim.errors import FileError, PolicyError
+from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.protocol.messages import Party
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.storage.files import DigestSet, atomic_write
@@ -140,3 +141,16 @@ class PrimaryBudget:
             yield
         finally:
             os.close(lock)
+
+
+KEYS_FOLDER = "keys"  # of a party's encrypted tables
+
+
+def key_store(party_file: PartyFile) -> KeyStore:
+    """Return the store of the keys of a secondary's encrypted tables, which also counts evaluated tokens."""
+    return KeyStore(party_file.folder / KEYS_FOLDER)
+
+
+def tokens_spent(party_file: PartyFile, primary: str) -> int:
+    """Return how many tokens a secondary has evaluated for a primary, over all jobs and keys."""
+    return key_store(party_file).record(party_file.name).evaluated.get(primary, 0)

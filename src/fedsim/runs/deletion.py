@@ -18,6 +18,11 @@ def rows_path(folder: Path, secondary: str) -> Path:
     return folder / "rows" / f"{secondary}.safetensors"
 
 
+def table_path(folder: Path, secondary: str) -> Path:
+    """Return where the primary stores the encrypted table of a secondary, in the run folder."""
+    return folder / "tables" / f"{secondary}.safetensors"
+
+
 def released_path(path: Path) -> Path:
     """Return the marker that the secondary has sent all rows and may leave."""
     return path.with_suffix(".released")
@@ -35,6 +40,7 @@ def delete_rows(job: Job, party_file: PartyFile, secondary: str, reason: str, no
         emptied = {**tensors, "pseudonym": tensors["pseudonym"][:0], "values": tensors["values"][:0]}
         save_tensors(path, ROWS_FORMAT, emptied, facts)
         released_path(path).unlink(missing_ok=True)
+        table_path(run_path(job, party_file), secondary).unlink(missing_ok=True)
     peer, time = str(Party(Role.SECONDARY, secondary)), timestamp(now)
     about = {"job": job.hash, "peer": peer, "reason": reason, "time": time}
     open_audit_log(party_file).append("rows deleted", {**about, "rows": rows})

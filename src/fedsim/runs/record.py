@@ -62,6 +62,7 @@ class LinkListSummary:
     fill: float | None = None  # this and the next two: see fedsim.linkage.encoding.quality.ReceivedQuality
     tied: float | None = None
     far: float | None = None
+    unlinked: float | None = None  # share of records that reached no row of an encrypted table
 
 
 @dataclass(frozen=True)

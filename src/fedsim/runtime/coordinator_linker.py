@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.errors import FileError, PeerError
+from fedsim.linkage.encoding.quality import ReceivedQuality, judge_received_links
 from fedsim.linkage.private_linkage import load_private_links, save_private_links
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.roles.primary_role import EncodedQueries, fetch_new_partners, fetch_partners
@@ -55,6 +56,12 @@ class CoordinatorLinker:
     def link_new(self, queries: EncodedTable) -> Links:
         terms = self.store.job.secondaries[self.secondary].linkage
         return self.coordinator.ask(lambda session: fetch_new_partners(session, self.secondary, queries, terms))
+
+    def quality(self, records: PartyData, links: Links) -> ReceivedQuality:
+        terms, k, similarity = self.store.job.secondaries[self.secondary], links.k, links.overall
+        ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
+        encoded, noisy = self.store.encoded(records, self.secondary), bool(terms.tau or terms.sigma)
+        return judge_received_links(terms.encoding, encoded, ends, noisy=noisy)
 
     @property
     def _path(self) -> Path:

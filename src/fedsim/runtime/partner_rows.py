@@ -7,7 +7,7 @@ rows are requested follows from the links alone. Letters: n records, K partners,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,9 @@ import torch
 
 from fedsim import errors
 from fedsim.linkage.private_linkage import count_links
-from fedsim.pipeline.partner_features import LocalRows, NewPartners, PartnerFeatures, PartnerInputs
+from fedsim.pipeline.partner_features import LocalRows, PartnerInputs
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Farewell, Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import (
@@ -38,7 +38,7 @@ from fedsim.splitnn import Features
 from fedsim.splitnn.secondary_model import SecondaryConfig, restore_secondary
 from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
 from fedsim.training import NeighbourList, SecondaryData
-from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees
+from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.training.loop import TrainingContext
 from fedsim.types import AnyArray, Floats32, Integers, Integers32, Links
 
@@ -136,7 +136,12 @@ def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folde
     return rows
 
 
-def load_or_fetch_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links) -> StoredRows:
+RowsOf = Callable[[RemoteSecondary, Integers32], Floats32]  # the vectors of rows by pseudonym
+
+
+def load_or_fetch_rows(
+    context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links, rows_of: RowsOf = fetch_rows
+) -> StoredRows:
     """Return the linked rows of a secondary, from the secondary or from what it sent before; then let it go."""
     path = rows_path(context.folder, party.name)
     released = released_path(path)
@@ -151,7 +156,7 @@ def load_or_fetch_rows(context: PartyContext, peer: ReconnectingPeer, party: Par
             remote = remote_secondary(context, peer.session())
             if rows is None:
                 wanted, now = np.unique(links.partner).astype(np.int32), datetime.now(UTC)
-                values = fetch_rows(remote, wanted)
+                values = rows_of(remote, wanted)
                 many_valued = np.array(Features(values).many_valued, np.int64)
                 rows = StoredRows(wanted, values, many_valued, timestamp(now))
                 rows.save(path)
@@ -169,11 +174,13 @@ def load_or_fetch_rows(context: PartyContext, peer: ReconnectingPeer, party: Par
     return rows
 
 
-def fetch_stored_rows(context: PartyContext, peer: ReconnectingPeer, party: Party, links: Links) -> LocalRows:
+def stored_partners(
+    context: PartyContext, peer: ReconnectingPeer, name: str, links: Links, rows_of: RowsOf = fetch_rows
+) -> LocalRows:
     """Return the linked rows of a secondary, which are here from now on."""
-    rows = load_or_fetch_rows(context, peer, party, links)
+    rows = load_or_fetch_rows(context, peer, Party(Role.SECONDARY, name), links, rows_of)
     partner = rows.places(links.partner)
-    return LocalRows([SecondaryData(rows.features, partner, links.similarity, party.name)], rows.values)
+    return LocalRows([SecondaryData(rows.features, partner, links.similarity, name)], rows.values)
 
 
 @dataclass(eq=False)
@@ -202,37 +209,24 @@ class RemoteRows:
             self._holder.finish()
 
 
-def partners_in_training(
-    context: PartyContext, peers: Mapping[str, ReconnectingPeer], links: Mapping[str, Links]
-) -> list[PartnerFeatures]:
-    """Return the partners in every list as the job's protection allows; rows to be stored are fetched now."""
-    if not context.job.protection.sealed:
-        return [RemoteRows(context, peers[name], found) for name, found in links.items()]
-    partners: list[PartnerFeatures] = [
-        fetch_stored_rows(context, peers[name], Party(Role.SECONDARY, name), found) for name, found in links.items()
-    ]
-    context.dismiss_callers(Farewell())  # now, because the time that training takes depends on labels
-    return partners
-
-
 # Partners of new records, for predictions
+
+
+Wait = Callable[[Iterable[str]], tuple[str, ...]]  # which of these secondaries stay away, if the model can do without
 
 
 @dataclass(eq=False)
 class RemotePartners:
-    """Rows that stay with the secondary, which answers every request.
-
-    ``wait`` returns which of the named secondaries stay away, if the model can do without.
-    """
+    """Rows that stay with the secondary, which answers every request."""
 
     context: PartyContext
     name: str
     peer: ReconnectingPeer
-    wait: Callable[[Iterable[str]], tuple[str, ...]]
+    wait: Wait
     embeds: bool  # whether trees see the partners
     _holder: RemoteSecondary | None = None
 
-    def absent(self) -> tuple[str, ...]:
+    def absent(self, queries: Any) -> tuple[str, ...]:
         absent = self.wait([self.name])
         session = None if absent else self.peer.session()
         if session is not None and (self._holder is None or self._holder.session is not session):
@@ -248,47 +242,35 @@ class RemotePartners:
 
 @dataclass(frozen=True, eq=False)
 class StoredPartners:
-    """Rows that the job stored; only those not seen before are requested."""
+    """Rows that the job stored.
+
+    ``more`` returns the vectors of rows that are not stored, or None if that is not possible now; ``away`` names
+    secondaries that records require before they are linked.
+    """
 
     context: PartyContext
     name: str
-    peer: ReconnectingPeer
-    wait: Callable[[Iterable[str]], tuple[str, ...]]
     config: SecondaryConfig
+    more: Callable[[Integers32, Links], Floats32 | None]
+    away: Callable[[Any], tuple[str, ...]] = lambda queries: ()
 
-    def absent(self) -> tuple[str, ...]:
-        return ()
+    def absent(self, queries: Any) -> tuple[str, ...]:
+        return self.away(queries)
 
     def inputs(self, links: Links) -> PartnerInputs | None:
         now = datetime.now(UTC)
         rows = load_rows(self.context, self.name, now)
         missing = rows.missing(links.partner)
         if len(missing):
-            if self.wait([self.name]):
+            values = self.more(missing, links)
+            if values is None:
                 return None
-            remote = remote_secondary(self.context, self.peer.session(), predicting=True)
-            remote.use_permit(links.permit)
-            rows = rows.extend(missing, fetch_rows(remote, missing), now)
+            rows = rows.extend(missing, values, now)
             rows.save(rows_path(self.context.folder, self.name))
         weights, _ = RunStore.of(self.context).load_weights(partner_model(self.name))
         holder = restore_secondary(self.name, rows.features, self.config, weights)
         found = Links(rows.places(links.partner), links.similarity)
         return PartnerInputs(found, (holder,), EmbeddedPartners(rows.values, found))
-
-
-def new_partners(
-    context: PartyContext,
-    name: str,
-    peers: Mapping[str, ReconnectingPeer],
-    wait: Callable[[Iterable[str]], tuple[str, ...]],
-    config: SecondaryConfig,
-    *,
-    trees: StackedTrees | None,
-) -> NewPartners:
-    """Return the partners of new records in one list as the job's protection allows; see :class:`RemotePartners`."""
-    if context.job.protection.sealed:
-        return StoredPartners(context, name, peers[name], wait, config)
-    return RemotePartners(context, name, peers[name], wait, embeds=trees is not None and bool(trees.pools))
 
 
 def partner_model(name: str) -> str:

@@ -214,14 +214,11 @@ def open_party_context(
     """
     require_membership(job, party_file)
     folder = run_folder.run_path(job, party_file)
-    if party_file.linkage is not None and not (folder / run_folder.ENCODED_FOLDER).is_dir():
+    if party_file.linkage is not None and not job.direct and not (folder / run_folder.ENCODED_FOLDER).is_dir():
         Key.read(party_file.linkage.key)  # a key that is missing here must not show after waiting for others
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
-    lists = [
-        ListSizes(terms.encoding.n_bits, terms.k, max(1, len(terms.field_bytes))) for terms in job.secondaries.values()
-    ]
-    bounds = MessageBounds.for_lists(lists, _cut_width(job) if party_file.party.role is Role.PRIMARY else None)
+    bounds = _message_bounds(job, party_file.role)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
     context = PartyContext(job, party_file, folder, state, transport)
     with ExitStack() as stack:
@@ -244,7 +241,7 @@ def open_party_context(
             notice = _notice_without_paths(state, error)
             facts = {"job": job.hash, "sent_to_peers": notice.reason, "details": _failure_details(error)}
             state.record_event("stopped", facts)
-            peer = Role.PRIMARY if predicting and party_file.role is Role.SECONDARY else Role.COORDINATOR
+            peer = Role.PRIMARY if predicting and party_file.role is Role.SECONDARY else job.hub.role
             _notify_peers(context, notice, error, peer)
             raise
         else:
@@ -255,6 +252,13 @@ def open_party_context(
             for listener in context.listeners:
                 listener.close()
             state.stop_signal.stop()  # ends the threads that still wait for a party, for example one that has left
+
+
+def _message_bounds(job: Job, role: Role) -> MessageBounds:
+    if job.direct:
+        return MessageBounds.for_tables()
+    lists = [ListSizes(terms.encoding.n_bits, terms.k, terms.n_similarities) for terms in job.secondaries.values()]
+    return MessageBounds.for_lists(lists, _cut_width(job) if role is Role.PRIMARY else None)
 
 
 def _cut_width(job: Job) -> int | None:
@@ -313,11 +317,11 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException, 
     reason = str(error) if isinstance(error, errors.FedSimError) else notice.reason
     log.error("stopping and notifying the other parties: %s", reason)
     try:
-        if context.connection.party.role is Role.COORDINATOR:  # everybody connects to it, so it waits a moment
+        if context.connection.party == context.job.hub:  # everybody connects to it, so it waits a moment
             acceptor = context.acceptors[0] if context.acceptors else context.listen(context.others)
             acceptor.send_last(notice, min(LATE_PEER_SECONDS, context.job.network.wait_seconds))
             close_sessions(context.sessions(), notice)
-        # With a PeerError the coordinator is the cause.
+        # With a PeerError the other side is the cause.
         elif not context.opened and not isinstance(error, errors.PeerError):
             close_sessions([context.dial(waiting, FAILURE_NOTICE_SECONDS)], notice)
     except (errors.PeerError, errors.SettingError) as unreachable:

@@ -30,8 +30,7 @@ from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.registry import METHODS
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime.coordinator_linker import CoordinatorLinker
-from fedsim.runtime.partner_rows import new_partners
+from fedsim.runtime.linking import open_linking
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.runtime.run_store import RunStore
@@ -40,7 +39,7 @@ from fedsim.splitnn.secondary_model import AbsentSecondary, Secondary
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.boosted_trees import StackedTrees
 from fedsim.training.data import target_from_state
-from fedsim.types import EncodedTable, Explanation, Floats, Floats32, Links
+from fedsim.types import Explanation, Floats, Floats32, Links
 
 log = logging.getLogger("fedsim.parties")
 
@@ -129,12 +128,11 @@ class Predictor:
             tensors, facts = store.load_weights(TREES_MODEL)
             self._trees, self._texts = StackedTrees.from_state(tensors, facts), facts.get("texts", [])
         self._acceptor = context.listen(context.secondaries)
-        self._coordinator = ReconnectingPeer(self._dial_coordinator)
-        self._linkers = {name: CoordinatorLinker(store, name, self._coordinator) for name in context.job.secondaries}
-        self._peers = {party.name: ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries}
+        peers = {party.name: ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries}
+        self._linking = open_linking(context, peers, self._dial_coordinator)
         config = training_config(context.job).secondary
         self._partners = {
-            name: new_partners(context, name, self._peers, self._wait_for, config, trees=self._trees)
+            name: self._linking.new_partners(name, self._wait_for, config, self._trees)
             for name in context.job.secondaries
         }
         self._absent: dict[str, Any] = {}
@@ -163,8 +161,8 @@ class Predictor:
 
     @property
     def coordinator_online(self) -> bool:
-        """Whether the coordinator is connected."""
-        return self._coordinator.connected
+        """Whether the coordinator is connected, if there is one."""
+        return self._linking.online
 
     def keep_dialling(self) -> None:
         """Reconnect to the coordinator between requests, until the party or the process ends."""
@@ -172,7 +170,7 @@ class Predictor:
         while True:
             if not self.coordinator_online and self._lock.acquire(blocking=False):
                 try:
-                    self._coordinator.session()
+                    self._linking.reconnect()
                     logged = ""
                 except PeerError as error:
                     if str(error) != logged:
@@ -196,7 +194,7 @@ class Predictor:
         return found
 
     def _predict_prepared(
-        self, records: pl.DataFrame, prepared: tuple[Features, dict[str, EncodedTable]], table: str, *, explained: bool
+        self, records: pl.DataFrame, prepared: tuple[Features, dict[str, Any]], table: str, *, explained: bool
     ) -> Predictions:
         (features, encoded), own = prepared, self.context.party_file
         with self._lock:
@@ -212,11 +210,11 @@ class Predictor:
                 records_alone = LinkedInputs(own_features, [])
                 found = self._solo.predict(self._solo.fitted(solo), records_alone, "solo", explained=explained)
                 offline = [name for name, online in self.online().items() if not online]
-                if not offline and not self._coordinator.connected:  # it is used only when all others are connected
-                    offline = [self.context.peer(Role.COORDINATOR).name]
+                if not offline and not self._linking.online:  # it is used only when all others are connected
+                    offline = [self.context.job.hub.name]
                 return replace(found, away=tuple(offline), reason=str(error))
 
-    def prepare(self, records: pl.DataFrame, table: str) -> tuple[Features, dict[str, EncodedTable]]:
+    def prepare(self, records: pl.DataFrame, table: str) -> tuple[Features, dict[str, Any]]:
         """Return records as inputs of the network, and encoded for every secondary; an invalid cell is an error."""
         job, own = self.context.job, self.context.party_file
         if not len(records):
@@ -227,10 +225,10 @@ class Predictor:
             raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
-        return features, {name: linker.encode_new(data) for name, linker in self._linkers.items()}
+        return features, {name: linker.encode_new(data) for name, linker in self._linking.linkers.items()}
 
     def _predict_together(
-        self, features: Features, names: Floats32, encoded: Mapping[str, EncodedTable], *, explained: bool
+        self, features: Features, names: Floats32, encoded: Mapping[str, Any], *, explained: bool
     ) -> Predictions:
         while True:
             try:
@@ -260,13 +258,13 @@ class Predictor:
                 connection.log_peer_event("restarted", restarted.peer, logging.INFO, text, restarted)
 
     def _link(
-        self, encoded: Mapping[str, EncodedTable], n_records: int
+        self, encoded: Mapping[str, Any], n_records: int
     ) -> tuple[dict[str, PartnerInputs], dict[str, tuple[str, ...]]]:
         """Link new records; return the partners in every list, and the holders for whose absence a list is missing."""
-        absent = {name: partners.absent() for name, partners in self._partners.items()}
+        absent = {name: partners.absent(encoded[name]) for name, partners in self._partners.items()}
         linked: dict[str, PartnerInputs] = {}
         for name, queries in encoded.items():
-            found = None if absent[name] else self._partners[name].inputs(self._linkers[name].link_new(queries))
+            found = None if absent[name] else self._partners[name].inputs(self._linking.linkers[name].link_new(queries))
             if found is None:
                 absent[name] = absent[name] or (name,)
             linked[name] = found or self._without_partners(name, n_records)
@@ -307,9 +305,7 @@ class Predictor:
     def _without_partners(self, name: str, n_records: int) -> PartnerInputs:
         """Return what the model takes in place of a list that is missing, and does not look at."""
         job, terms = self.context.job, self.context.job.secondaries[name]
-        links = Links(
-            np.zeros((n_records, terms.k), int), np.zeros((n_records, terms.k, max(1, len(terms.field_bytes))))
-        )
+        links = Links(np.zeros((n_records, terms.k), int), np.zeros((n_records, terms.k, terms.n_similarities)))
         if name not in self._absent:
             network: Any = training_config(job).secondary.local
             self._absent[name] = AbsentSecondary(name, network.cut, terms.k)
@@ -320,7 +316,7 @@ class Predictor:
         if self._model is None or not all(map(is_, holders, self._model[0])):
             job = self.context.job
             neighbours = [
-                NeighbourList(Links.without_records(terms.k, max(1, len(terms.field_bytes))), (holder,))
+                NeighbourList(Links.without_records(terms.k, terms.n_similarities), (holder,))
                 for terms, holder in zip(job.secondaries.values(), holders, strict=True)
             ]
             self._model = holders, self._trained.model(job, self.context.party_file.name, neighbours)

@@ -11,21 +11,20 @@ from typing import Any
 
 import torch
 
-from fedsim import errors, training
+from fedsim import training
 from fedsim.config.job import Job
 from fedsim.data.features import mean_trigrams, name_trigrams, text_columns
 from fedsim.data.splits import single_record_error
 from fedsim.pipeline.fitted_model import FitPlan, Fitted, fit
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol.messages import Farewell, Phase, Role
-from fedsim.protocol.roles.primary_role import send_finish
+from fedsim.protocol.messages import Farewell, Phase
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS, SERVICES
 from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import TRAINED_MODEL
-from fedsim.runtime.coordinator_linker import CoordinatorLinker
-from fedsim.runtime.partner_rows import partner_model, partners_in_training
-from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
+from fedsim.runtime.linking import open_linking
+from fedsim.runtime.partner_rows import partner_model
+from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore
 from fedsim.runtime.training_record import (
     CompletedTraining,
@@ -50,7 +49,6 @@ from fedsim.types import Floats32
 log = logging.getLogger("fedsim.parties")
 
 SOLO_MODEL, TREES_MODEL = "solo", "trees"
-FINISH_SECONDS = 120.0  # for a coordinator that restarts while training ends
 FAREWELL_SECONDS = 4.0  # a secondary that missed the farewell reconnects every two seconds
 
 
@@ -78,17 +76,18 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore.of(context)
-    coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
     acceptor = context.listen(context.secondaries)
+    peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
+    linking = open_linking(context, peers)
     if store.has_weights(TRAINED_MODEL):
         log.info("job '%s' is already trained", context.job.name)
-        _notify_coordinator(coordinator, context, trained=False)
+        linking.end(trained=False)
         acceptor.send_last(Farewell(), FAREWELL_SECONDS)
         return load_outcome(store)
     tracking = context.party_file.tracking
     if tracking:
         hooks = (*hooks, SERVICES["tracking-hook"](tracking, context.job.name, context.folder / "tensorboard"))
-    coordinator.session()  # compares job and release, before any data is read
+    linking.join()
     context.progress.enter(Phase.LINK.value)
     recorded = run_inputs(context.folder)
     inputs = recorded.read(context.job, [context.party_file])  # before the table, which may change meanwhile
@@ -96,22 +95,17 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     table = PartyData.read(context.job, context.party_file, approved=True)
     prepared = prepare_primary(table, context)
 
-    links = {
-        name: CoordinatorLinker(store, name, coordinator).link(table, prepared.split.train)
-        for name in context.job.secondaries
-    }
+    links = {name: linker.link(table, prepared.split.train) for name, linker in linking.linkers.items()}
+    quality = {name: linker.quality(table, links[name]) for name, linker in linking.linkers.items()}
     record_links(links, context.progress)
     recorded.save(inputs)
 
     names = tree_names(table, store.folder) if METHODS.detail(context.job.training.method, "trees") else None
-    peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
-    partners = partners_in_training(context, peers, links)
-    fitted = fit(prepared.data, partners, _fit_plan(context, prepared, names, hooks))
+    fitted = fit(prepared.data, linking.partners(links), _fit_plan(context, prepared, names, hooks))
 
-    _save(
-        store, CompletedTraining(table, prepared, links, fitted, _save_trees(store, prepared, fitted, names)), context
-    )
-    _notify_coordinator(coordinator, context, trained=True)
+    trigrams = _save_trees(store, prepared, fitted, names)
+    _save(store, CompletedTraining(table, prepared, links, quality, fitted, trigrams), context)
+    linking.end(trained=True)
     close_sessions(context.sessions(), Farewell())
     return load_outcome(store)
 
@@ -264,22 +258,3 @@ def load_outcome(store: RunStore) -> TrainingOutcome:
     facts = store.load_weights(TRAINED_MODEL)[1]
     unlabelled = facts.get("unlabelled", 0)  # models of version 0.1 have none
     return TrainingOutcome(facts["metrics"], facts["best_epoch"], len(facts["history"]), unlabelled)
-
-
-def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext, *, trained: bool) -> None:
-    """Notify the coordinator that training is complete.
-
-    If this process ``trained``, the coordinator waits for the notice, and is waited for while it restarts. Otherwise it
-    may have received it from an earlier process and be gone for good.
-    """
-    state = context.connection
-    seconds = min(state.wait_seconds, FINISH_SECONDS) if trained else FAILURE_NOTICE_SECONDS
-    state.wait_seconds = seconds
-    try:
-        coordinator.ask(send_finish)
-    except errors.PeerError:
-        if trained:
-            hint = "the model is saved; if the coordinator still waits for this party, run this again"
-            log.warning("the coordinator did not confirm the end within %.0f seconds; %s", seconds, hint)
-        else:
-            log.info("the coordinator has already exited")

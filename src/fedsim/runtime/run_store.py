@@ -70,15 +70,20 @@ class RunStore:
             return features
         return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features))
 
-    def embed_features(self, features: Features, party: str) -> Floats32:
-        """Return the embedding that a secondary sends; computed once and then read."""
+    @property
+    def lasting_seed(self) -> int:
+        """A secret seed that is the same in all jobs of this party."""
+        return int.from_bytes(keyed_prng.derive_subkey(self.secrets.lasting, "embedding of rows", 8), "big") >> 1
+
+    def embed_features(self, features: Features, party: str, seed: int) -> Floats32:
+        """Return the embedding that a secondary sends, drawn by a secret seed; computed once and then read."""
         path = self.folder / SEALED_FILE
         digest = tensor_file.arrays_digest(features.numbers, features.codes)
         with suppress(FileError):  # missing or damaged: the same seed gives the same rows again
             saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT, mapped=True)
             if facts == {"features": digest}:
                 return np.asarray(saved["rows"])
-        source = party_model.RandomSource(self.own_seed(self.job.seed), party)
+        source = party_model.RandomSource(seed, party)
         rows = embedded_rows(features, self.job, source, self.folder)
         tensor_file.save_tensors(path, SEALED_FORMAT, {"rows": rows}, {"features": digest})
         return rows

@@ -1,9 +1,10 @@
-"""The secondary's process: encodes, fetches its row order, and answers the primary in training, studies, prediction."""
+"""The secondary's process: answers the primary, by rows that the coordinator linked or from its encrypted table."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import polars as pl
@@ -25,11 +26,13 @@ from fedsim.protocol.roles.secondary_role import (
     SecondaryResponder,
     fetch_row_mapping,
 )
-from fedsim.protocol.session import PeerRestarted, abort_session, close_sessions
+from fedsim.protocol.roles.table_role import TableResponder
+from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.input_record import run_inputs
 from fedsim.runs.run_folder import SERVING_STAGE, TRAINED_MODEL
+from fedsim.runtime.own_table import OwnTable
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.run_store import RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
@@ -58,47 +61,114 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore.of(context)
-    coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
-    if not store.has_weights(TRAINED_MODEL):
-        coordinator.session()  # compares job and release, before any data is read
+    hub, trained = ReconnectingPeer(lambda: context.dial(context.job.hub.role)), store.has_weights(TRAINED_MODEL)
+    if not trained:
+        hub.session()  # compares job and release, before any data is read
     recorded = run_inputs(context.folder)
     inputs = recorded.read(context.job, [context.party_file])  # before the table, which may change meanwhile
     table = PartyData.read(context.job, context.party_file, approved=True)
-    epochs, _ = longest_training(context.job)
-    budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
-    spent = budget.charge_job(context.job.hash, epochs)  # before anything is linked
-    _record_spending(context, spent)
-    order, digest = _load_or_fetch_order(context, table, store, coordinator)
-    shown = _ShownRecords(context, budget, record_digests(table))
-    shown.add(order.linked)
-    if not store.has_weights(TRAINED_MODEL):
+    part = _OwnPart(context, store, table, stay)
+    role = _table_responder(part, hub) if context.job.direct else _row_responder(part, hub)
+    if not trained:
         recorded.save(inputs)
-    if store.has_weights(TRAINED_MODEL):
-        preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
-    else:
-        preparation = table.fit_features()
-    features = preparation.apply(table.typed_features, context.folder)
-    features = store.protect_features(features, table)
-    embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
-    if embedding is not None and context.job.protection.sealed:
-        features = Features(embedding)
-    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, digest)
     if stay:
         context.connection.wait_seconds = float("inf")
-        context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
-        if context.connection.serves_predictions:
+        context.connection.serves_predictions = trained
+        if trained:
             context.progress.enter(SERVING_STAGE)
-    elif store.has_weights(TRAINED_MODEL):
-        worker.shorten_wait()
-    _serve_primary(context, store, worker.responder(order), stay)
+    elif trained:
+        part.shorten_wait()
+    # Without a coordinator, the session with the hub is that with the primary.
+    first = hub.session() if context.job.direct and not trained else None
+    _serve_primary(context, store, role, stay, first)
 
 
-def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryResponder, stay: bool) -> None:
-    """Answer the primary through all its restarts, until it says farewell."""
+@dataclass(frozen=True, eq=False)
+class _OwnPart:
+    """What a secondary has and saves in a job."""
+
+    context: PartyContext
+    store: RunStore
+    table: PartyData
+    stay: bool
+
+    @cached_property
+    def budget(self) -> PrimaryBudget:
+        """The budget of the primary."""
+        return PrimaryBudget.of(self.context.party_file, self.context.job.primary.name)
+
+    @cached_property
+    def preparation(self) -> FeaturePreprocessor:
+        """How features become network inputs, learnt from our table when the job was first run."""
+        if self.store.has_weights(TRAINED_MODEL):
+            return FeaturePreprocessor.from_json(self.store.load_weights(TRAINED_MODEL)[1]["preparation"])
+        return self.table.fit_features()
+
+    def features(self) -> Features:
+        """Return the features with the noise that the job requires."""
+        features = self.preparation.apply(self.table.typed_features, self.context.folder)
+        return self.store.protect_features(features, self.table)
+
+    def charge_job(self, epochs: int) -> None:
+        """Charge the job, before anything is linked."""
+        _record_spending(self.context, self.budget.charge_job(self.context.job.hash, epochs))
+
+    def save(self, weights: Mapping[str, torch.Tensor], identifiers: str) -> None:
+        """Save our part of the model; ``identifiers`` is the digest of what identifies our rows."""
+        facts = {"preparation": self.preparation.to_json(), "identifiers": identifiers}
+        self.store.save_weights(TRAINED_MODEL, weights, facts)
+        connection, primary = self.context.connection, self.context.peer(Role.PRIMARY)
+        connection.record_peer_event("saved", primary, {"what": "our part of the model"})
+        if self.context.job.protection.sealed:
+            days = self.context.job.protection.retention.days
+            connection.record_peer_event("rows sent", primary, {"peer": str(primary), "retention_days": days})
+        if self.stay:
+            connection.serves_predictions = True
+            self.context.progress.enter(SERVING_STAGE)
+        else:
+            self.shorten_wait()
+
+    def shorten_wait(self) -> None:
+        """Wait less for a disconnected primary, now that our part of the model is saved."""
+        self.context.connection.wait_seconds = min(self.context.connection.wait_seconds, GRACE_SECONDS)
+
+
+def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> SecondaryResponder:
+    """Return what answers by rows that the coordinator linked."""
+    context, store, table = part.context, part.store, part.table
+    part.charge_job(longest_training(context.job)[0])
+    order, digest = _load_or_fetch_order(context, table, store, coordinator)
+    shown = _ShownRecords(context, part.budget, record_digests(table))
+    shown.add(order.linked)
+    features, embedding = part.features(), None
+    if context.job.sends_embedding:
+        embedding = store.embed_features(features, context.party_file.name, store.own_seed(context.job.seed))
+    if embedding is not None and context.job.protection.sealed:
+        features = Features(embedding)
+    return _SecondaryWorker(part, features, embedding, shown, digest).responder(order)
+
+
+def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> TableResponder:
+    """Return what answers from our encrypted table, which is the same in every job with the same terms."""
+    context, store, own = part.context, part.store, OwnTable(part.context)
+    part.charge_job(0)
+    vectors = store.embed_features(part.features(), context.party_file.name, store.lasting_seed)
+    file = own.file(part.table, vectors, None if store.has_weights(TRAINED_MODEL) else primary.session())
+    return own.responder(file, lambda: part.save({}, file.digest))
+
+
+def _serve_primary(
+    context: PartyContext,
+    store: RunStore,
+    responder: SecondaryResponder | TableResponder,
+    stay: bool,
+    first: Session | None,
+) -> None:
+    """Answer the primary through all its restarts, until it says farewell; ``first`` is a session that is open."""
     connection, pause, logged = context.connection, RETRY_SECONDS, ""
     while True:
         try:
-            session = context.dial(Role.PRIMARY)
+            session, first = first or context.dial(Role.PRIMARY), None
             try:
                 responder.serve(session)
             except PeerError as error:
@@ -200,15 +270,19 @@ class _ShownRecords:
 class _SecondaryWorker:
     """Starts, loads and saves the secondary's network for the responder."""
 
-    context: PartyContext
-    store: RunStore
-    preparation: FeaturePreprocessor
+    part: _OwnPart
     features: Features
     embedding: Floats32 | None
-    stay: bool
-    budget: PrimaryBudget
     shown: _ShownRecords
     digest: str  # of what identifies its rows
+
+    @property
+    def context(self) -> PartyContext:
+        return self.part.context
+
+    @property
+    def store(self) -> RunStore:
+        return self.part.store
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
@@ -233,10 +307,6 @@ class _SecondaryWorker:
     def _device(self) -> torch.device:
         return party_model.resolve_device(self.context.party_file.device)
 
-    def shorten_wait(self) -> None:
-        """Wait less for a disconnected primary, now that our part of the model is saved."""
-        self.context.connection.wait_seconds = min(self.context.connection.wait_seconds, GRACE_SECONDS)
-
     def _with_own_seed(self, config: secondary_model.SecondaryConfig) -> secondary_model.SecondaryConfig:
         """Draw weights from our secret: known first weights would reveal features through the first activations."""
         return replace(config, seed=self.store.own_seed(config.seed))
@@ -251,7 +321,7 @@ class _SecondaryWorker:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
         primary = self.context.peer(Role.PRIMARY)
         if begin.study:
-            _record_spending(self.context, self.budget.charge_study(longest_training(self.context.job)[0]))
+            _record_spending(self.context, self.part.budget.charge_study(longest_training(self.context.job)[0]))
             config = self._with_own_seed(replace(secondary_model_spec(self.context.job), seed=begin.seed))
             features = self.features
             if begin.placebo:
@@ -276,25 +346,14 @@ class _SecondaryWorker:
         )
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
-        facts = {"preparation": self.preparation.to_json(), "identifiers": self.digest}
-        self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
-        connection, primary = self.context.connection, self.context.peer(Role.PRIMARY)
-        connection.record_peer_event("saved", primary, {"what": "our part of the model"})
-        if self.context.job.protection.sealed:
-            days = self.context.job.protection.retention.days
-            connection.record_peer_event("rows sent", primary, {"peer": str(primary), "retention_days": days})
-        if self.stay:
-            self.context.connection.serves_predictions = True
-            self.context.progress.enter(SERVING_STAGE)
-        else:
-            self.shorten_wait()
+        self.part.save(party.model.network.state_dict(), self.digest)
 
     def _mark_ended(self) -> None:
         """Record that the primary has its part too: this job is never trained again."""
         if self.store.has_weights(TRAINED_MODEL):
             with atomic_write(self.context.folder / ENDED_FILE) as file:
                 file.write_text("")
-        if self.stay and self.context.job.protection.sealed:  # the end of training depends on labels
+        if self.part.stay and self.context.job.protection.sealed:  # the end of training depends on labels
             coordinators = [one for one in self.context.sessions() if one.peer.role is Role.COORDINATOR]
             close_sessions(coordinators, Farewell())
 

@@ -18,7 +18,7 @@ import polars as pl
 from fedsim import training
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.table_reader import frame_digest
-from fedsim.linkage.encoding.quality import judge_received_links
+from fedsim.linkage.encoding.quality import ReceivedQuality
 from fedsim.linkage.private_linkage import count_links, mean_similarity
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.pipeline.fitted_model import Fitted
@@ -74,6 +74,7 @@ class CompletedTraining:
     table: PartyData
     prepared: PreparedPrimary
     links: Mapping[str, Links]
+    quality: Mapping[str, ReceivedQuality]
     fitted: Fitted
     names: Mapping[str, Sequence[float]]
 
@@ -268,7 +269,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         history=[asdict(epoch) for epoch in result.history],
         best_epoch=result.best.number,
         metrics=result.metrics,
-        lists=[_link_list_summary(store, ended, name) for name in ended.links],
+        lists=[_link_list_summary(ended, name) for name in ended.links],
         **_summarise_gates(ended),
         groups=_errors_by_group(ended),
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
@@ -283,11 +284,9 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
     progress.enter(Phase.END.value)
 
 
-def _link_list_summary(store: RunStore, ended: CompletedTraining, name: str) -> record.LinkListSummary:
-    terms, links = ended.table.job.secondaries[name], ended.links[name]
-    noisy = bool(terms.tau or terms.sigma)
-    encoded, similarity, k = store.encoded(ended.table, name), links.overall, links.k
-    ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
+def _link_list_summary(ended: CompletedTraining, name: str) -> record.LinkListSummary:
+    links = ended.links[name]
+    similarity, k = links.overall, links.k
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
     matches = explain.matches_of(ended.result.model, ended.explained.lists)
     unmatched = next((float(one.unmatched.mean()) for one in matches if one.party == name), None)
@@ -301,7 +300,7 @@ def _link_list_summary(store: RunStore, ended: CompletedTraining, name: str) -> 
         similarity_by_rank=[np.quantile(similarity[:, rank], QUANTILES).tolist() for rank in range(k)],
         reuse=list(zip(times.tolist(), how_many.tolist(), strict=True)),
         unmatched=unmatched,
-        **asdict(judge_received_links(terms.encoding, encoded, ends, noisy=noisy)),
+        **asdict(ended.quality[name]),
     )
 
 

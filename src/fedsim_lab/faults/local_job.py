@@ -21,9 +21,11 @@ from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table
+from fedsim.linkage.direct.oprf import SecretKey
 from fedsim.protocol.addresses import RelayAddress
 from fedsim.protocol.messages import Party, Role
 from fedsim.runs.approval import approve
+from fedsim.runs.budget import key_store
 from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.splitnn.party_model import CheckpointStore
 from fedsim_ops.authority import issue_certificates, party_files
@@ -54,6 +56,10 @@ TERMS: dict[str, dict[str, Any]] = {
         "sigma": 0.4,
         "schema": {"version": 1, "fields": [{"column": "district", "encoding": {"kind": "words", "bits": 256}}]},
     },
+}
+DIRECT_TERMS: dict[str, dict[str, Any]] = {
+    RENTALS: {"k": 5, "tokens": [{"columns": ["lat", "lon"], "kind": "place", "metres": 200}]},
+    SCHOOLS: {"k": 3, "tokens": [{"columns": ["district"], "kind": "text", "samples": 16}]},
 }
 Words = dict[str, Any]
 Tables = Mapping[str, pl.DataFrame]
@@ -91,7 +97,7 @@ class LocalJob:
     @property
     def relay_address(self) -> str | None:
         """The address of the relay for parties that accept no connections, if any."""
-        relay = RelayAddress.parse(self.job.coordinator.address)
+        relay = RelayAddress.parse(self.job.address_of(self.job.hub))
         return relay.address if relay else None
 
     def command(self, name: str) -> list[str]:
@@ -134,12 +140,17 @@ class LocalJob:
             approve_party(read_job(self.job_path_of(name)), self.own(name))
 
     def share_secret(self) -> None:
-        """Use a fixed secret for noise, pseudonyms and the secondaries' first weights, so that jobs can be compared."""
+        """Use fixed secrets for noise, pseudonyms, first weights and tables, so that jobs can be compared."""
         for name in self.names:
             folder = self.run(name)
             make_private_folder(folder)
             (folder / "secret").write_text(SECRET)
             (folder / "secret").chmod(0o600)
+        if self.job.direct:
+            for own in map(self.own, self.names):
+                (own.folder / "lasting-secret").write_text(SECRET)
+                (own.folder / "lasting-secret").chmod(0o600)
+                key_store(own).create(own.name, datetime.now(UTC), SecretKey(bytes.fromhex(KEY)))
 
     def checkpoints(self) -> CheckpointStore:
         """The primary's checkpoints."""
@@ -151,9 +162,18 @@ class LocalJob:
 
 
 def create_local_job(
-    folder: Path, *, n_secondaries: int = 1, tables: Tables | None = None, relay: bool = False, **changes: Any
+    folder: Path,
+    *,
+    n_secondaries: int = 1,
+    tables: Tables | None = None,
+    relay: bool = False,
+    direct: bool = False,
+    **changes: Any,
 ) -> LocalJob:
-    """Create the example as a quick job of processes, with all its files; only the ports differ between calls."""
+    """Create the example as a quick job of processes, with all its files; only the ports differ between calls.
+
+    A ``direct`` job has no coordinator, and its parties have no linkage key.
+    """
     if relay:
         address = f"relay://127.0.0.1:{next(free_ports())}"
         changes = {"coordinator": {"address": address}, "primary": {"address": address}, **changes}
@@ -162,13 +182,20 @@ def create_local_job(
     names = [RENTALS, SCHOOLS][:n_secondaries]
     for name, frame in (tables or small_tables()).items():
         frame.write_csv(folder / f"{name}.csv")
-    (folder / "linkage.key").write_text(KEY)
-    (folder / "linkage.key").chmod(0o600)
-    place.job_path.write_text(toml(_without_nothing(_merged(_job_words(names), changes))))
+    if not direct:
+        (folder / "linkage.key").write_text(KEY)
+        (folder / "linkage.key").chmod(0o600)
+    words = _job_words(names)
+    if direct:
+        words |= {"coordinator": None, "secondaries": {name: DIRECT_TERMS[name] for name in names}}
+    place.job_path.write_text(toml(_without_nothing(_merged(words, changes))))
     hub = [HUB] if place.relay_address else []
     issue_certificates(folder / "certs", [*place.job.parties, *hub], datetime.now(UTC))
-    for name in (NOTARY, CITY, *names):
-        place.write_party(name, _party_words(name, names))
+    for name in place.names:
+        own = _party_words(name, names)
+        if direct:
+            del own["linkage"]
+        place.write_party(name, own)
     place.approve()
     place.share_secret()
     return place

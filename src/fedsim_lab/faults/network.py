@@ -129,7 +129,8 @@ class ProxyNetwork:
     def __init__(self, job: LocalJob) -> None:
         self.proxies: dict[str, FaultyProxy] = {}
         ports, relay = free_ports(), job.relay_address
-        addresses = {RELAY: relay} if relay else {NOTARY: job.job.coordinator.address, CITY: job.job.primary.address}
+        addressed = {job.job.hub, *(party for party in job.job.parties if party.name == CITY)}
+        addresses = {RELAY: relay} if relay else {one.name: job.job.address_of(one) for one in addressed}
         for name, address in addresses.items():
             port = next(ports)
             if name == RELAY:

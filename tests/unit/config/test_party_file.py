@@ -62,7 +62,6 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
         ("rentals", "[linkage]", "[identifiers.x]\na = 'b'\n[linkage]", "forbidden-for-role", "identifiers.x"),
         ("rentals", "name =", 'tracking = "mlflow"\nname =', "forbidden-for-role", "tracking"),
         ("city", "name =", 'tracking = "wandb"\nname =', "invalid-value", "tracking"),
-        ("city", '[linkage]\nkey = "linkage.key"', "", "required-for-role", "linkage"),
         ("city", '[label]\ncolumn = "price"', "", "required-for-role", "label"),
         ("city", '["rooms", "storey"]', '["rooms", "rooms"]', "duplicate-name", "features.columns"),
         ("city", "kinds =", 'drop = ["x"]\nkinds =', "columns-and-drop", "features.drop"),

@@ -29,11 +29,9 @@ def linker():
 
 def test_records_without_enough_rows_have_the_mean_row_of_no_one_as_partner(linker):
     links = linker.link({"name": OURS}, np.arange(3))
-    features = linker.features()
-    assert features.shape == (5, 1)
-    assert set(features[links.partner[0], 0].tolist()) == {1.0, 2.0}
+    assert set(linker.vectors_of(links.partner[0])[:, 0].tolist()) == {1.0, 2.0}
     assert links.partner[2].tolist() == [4, 4]
-    assert features[4, 0] == pytest.approx(2.0)  # the mean of the three rows that were opened
+    assert linker.vectors_of(np.array([4])) == pytest.approx(2.0)  # the mean of the three rows that were opened
     assert links.similarity[2, 0, 0] == links.similarity[:, :, 0].min()
 
 
@@ -43,7 +41,7 @@ def test_equal_records_have_equal_links_in_training_or_not_and_later(linker):
     for row, other in ((links, 3), (new, 0)):
         np.testing.assert_array_equal(row.partner[other], links.partner[0])
         np.testing.assert_array_equal(row.similarity[other], links.similarity[0])
-    assert linker.features()[new.partner[1, 0], 0] == 4.0  # a row that no record of training reached
+    assert linker.vectors_of(new.partner[1, :1]) == 4.0  # a row that no record of training reached
 
 
 def test_a_saved_linker_that_lacks_something_is_refused(tmp_path):

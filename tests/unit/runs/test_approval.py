@@ -165,7 +165,7 @@ def test_an_owner_reads_that_a_model_can_do_without_partners(tmp_path):
 def test_positions_are_not_called_filters(tmp_path):
     job, own = job_with(tmp_path), party_with(tmp_path, name="rentals")
     places = Schema([SchemaField("lat", PlacePosition(), longitude="lon")])
-    terms = job.secondaries["rentals"].model_copy(update={"metric": "position", "encoding": places})
+    terms = job.secondaries["rentals"].model_copy(update={"metric": "position", "filters": places})
     by_position = job.model_copy(update={"secondaries": {"rentals": terms}})
     sent = describe_disclosure(by_position, own, resolve_columns(job, own))[0].sentences[0]
     assert "positions" in sent

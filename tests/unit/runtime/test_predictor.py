@@ -330,7 +330,7 @@ def test_a_staying_secondary_that_was_asked_nonsense_answers_the_next_question(w
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     before = predictor.predict(world.records[:3]).values
-    session = predictor._peers["rentals"].session()
+    session = predictor._linking.peers["rentals"].session()
     with raises(PeerError, "peer-stopped"):
         session.call(Infer(np.array([10**6], np.int32), sealed=NO_BYTES), Activations)
     assert predictor.predict(world.records[:3]).values == before

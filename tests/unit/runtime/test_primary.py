@@ -11,7 +11,7 @@ import pytest
 from fedsim.errors import AwayError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.runtime import primary
+from fedsim.runtime.linking import CoordinatorLinking
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, open_party_context, software_versions
 from fedsim.runtime.primary import SOLO_MODEL, prepare_primary, train_solo
 from fedsim.runtime.run_store import RunStore
@@ -26,7 +26,9 @@ def test_a_coordinator_that_restarts_is_waited_for_unless_it_may_have_finished(t
         waited.append(connection.wait_seconds)
         raise AwayError("nobody answers", code="peer-away")
 
-    primary._notify_coordinator(ReconnectingPeer(dial), SimpleNamespace(connection=connection), trained=trained)
+    files = SimpleNamespace(folder=None)
+    context = SimpleNamespace(connection=connection, job=SimpleNamespace(secondaries={}), folder=None, party_file=files)
+    CoordinatorLinking(context, {}, ReconnectingPeer(dial)).end(trained=trained)
     assert waited == [expected]
     assert bool(caplog.records) is trained
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +20,6 @@ from fedsim.storage.tensor_file import damaged_file, load_tensors, save_tensors
 from fedsim.types import Flags, Floats32, Integers, Words
 
 VALUES_FORMAT = "fedsim token values 1"
-ROUND_TOKENS = 1 << 16  # sent at a time; what was received is kept if the next round fails
 
 # Sends blinded elements, returns a batch of evaluated ones and its proof for every oprf.MAX_BATCH of them.
 Ask = Callable[[list[bytes]], Sequence[oprf.Evaluation]]
@@ -97,7 +97,8 @@ class TokenEvaluator:
     ) -> list[oprf.Evaluation]:
         """Return a batch of evaluated elements and its proof for every ``oprf.MAX_BATCH`` blinded ones."""
         key = self.keys.key(self.table)
-        self.keys.charge(self.table, primary, len(blinded), self.max_tokens)
+        request = hashlib.sha256(b"".join(blinded)).hexdigest()
+        self.keys.charge(self.table, primary, len(blinded), self.max_tokens, request)
         return oprf.map_batches(key.evaluate_blinded, blinded, progress)
 
 
@@ -132,8 +133,8 @@ def evaluate_tokens(
     shuffled = np.random.default_rng().permutation(len(tokens))  # rounds show nothing: their points are random
     field, tokens = field[shuffled], tokens[shuffled]
     sent = 0
-    for start in range(0, len(tokens), ROUND_TOKENS):
-        these, those = field[start : start + ROUND_TOKENS], tokens[start : start + ROUND_TOKENS]
+    for start in range(0, len(tokens), oprf.ROUND_TOKENS):
+        these, those = field[start : start + oprf.ROUND_TOKENS], tokens[start : start + oprf.ROUND_TOKENS]
         inputs = [schema.inputs(int(of), [int(token)])[0] for of, token in zip(these, those, strict=True)]
         outputs, size = _evaluate_round(inputs, public, ask)
         values.add(these, those, outputs)

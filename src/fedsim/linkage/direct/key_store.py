@@ -35,10 +35,14 @@ class KeyLife:
 
 @dataclass(frozen=True)
 class KeyRecord:
-    """The keys that a table ever had, oldest first, and the tokens evaluated for each primary, over all of them."""
+    """The keys that a table ever had, oldest first, and the tokens evaluated for each primary, over all of them.
+
+    ``last`` has the digest of each primary's last request: repeated after a restart, it costs nothing.
+    """
 
     keys: tuple[KeyLife, ...] = ()
     evaluated: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, str] = field(default_factory=dict)
     secret: str | None = field(default=None, repr=False)
 
 
@@ -59,14 +63,14 @@ class KeyStore:
 
     folder: Path
 
-    def create(self, table: str, now: datetime) -> SecretKey:
-        """Create the key of a table; refuse if it has one."""
+    def create(self, table: str, now: datetime, key: SecretKey | None = None) -> SecretKey:
+        """Create the key of a table, by default a random one; refuse if it has one."""
         with self._locked(table):
             record = self._read(table)
             if record.secret is not None:
                 message = f"table '{table}' has a key; rotate it, or destroy it first"
                 raise FileError(message, code="already-exists", table=table)
-            return self._add_key(table, record, now)
+            return self._add_key(table, record, now, key or SecretKey.generate())
 
     def key(self, table: str) -> SecretKey:
         """Return the key of a table."""
@@ -87,7 +91,7 @@ class KeyStore:
     def rotate(self, table: str, now: datetime) -> SecretKey:
         """Destroy the key of a table and create another; the count of evaluated tokens goes on."""
         with self._locked(table):
-            return self._add_key(table, self._end_key(table, now), now)
+            return self._add_key(table, self._end_key(table, now), now, SecretKey.generate())
 
     def destroy(self, table: str, now: datetime) -> KeyRecord:
         """Destroy the key of a table for good: nobody can open another entry of its tables.
@@ -100,7 +104,7 @@ class KeyStore:
             self._write(table, record)
             return record
 
-    def charge(self, table: str, primary: str, tokens: int, limit: int) -> int:
+    def charge(self, table: str, primary: str, tokens: int, limit: int, request: str = "") -> int:
         """Count tokens before they are evaluated, durably; raise ``PolicyError`` beyond the limit.
 
         Parameters
@@ -113,20 +117,24 @@ class KeyStore:
             How many, padding included: the secondary cannot tell tokens apart.
         limit
             ``max_tokens`` of the owner's policy, over all jobs and keys of the table.
+        request
+            A digest of what is asked; the same request again, in a row, is counted once.
         """
         with self._locked(table):
             record = self._read(table)
             before = record.evaluated.get(primary, 0)
+            if request and record.last.get(primary) == request:
+                return before
             if before + tokens > limit:
                 left = limit - before
                 message = f"primary '{primary}' asks for {tokens:,} tokens of table '{table}', but {left:,} are left"
                 hint = "the owner of the table may raise max_tokens in its [policy]"
                 raise PolicyError(f"{message}; {hint}", code="over-budget", rule="max_tokens", limit=limit, left=left)
-            self._write(table, replace(record, evaluated={**record.evaluated, primary: before + tokens}))
+            counts, last = {**record.evaluated, primary: before + tokens}, {**record.last, primary: request}
+            self._write(table, replace(record, evaluated=counts, last=last))
             return before + tokens
 
-    def _add_key(self, table: str, record: KeyRecord, now: datetime) -> SecretKey:
-        key = SecretKey.generate()
+    def _add_key(self, table: str, record: KeyRecord, now: datetime, key: SecretKey) -> SecretKey:
         life = KeyLife(key.public.hex(), now.isoformat())
         self._write(table, replace(record, keys=(*record.keys, life), secret=key.scalar.hex()))
         return key
@@ -151,7 +159,7 @@ class KeyStore:
         try:
             facts = json.loads(path.read_bytes())
             keys, evaluated = tuple(KeyLife(**life) for life in facts["keys"]), dict(facts["evaluated"])
-            record = KeyRecord(keys, evaluated, facts["secret"])
+            record = KeyRecord(keys, evaluated, dict(facts["last"]), facts["secret"])
             known = facts["format"] == KEY_FORMAT and all(type(count) is int for count in evaluated.values())
             usable = record.secret is None or SecretKey(bytes.fromhex(record.secret)).public.hex() == keys[-1].public
         except OSError as error:

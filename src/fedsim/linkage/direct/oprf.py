@@ -27,6 +27,7 @@ ELEMENT_BYTES = SCALAR_BYTES = 32
 PROOF_BYTES = 2 * SCALAR_BYTES
 OUTPUT_BYTES = 64
 MAX_BATCH = 1024  # inputs per proof; the RFC allows 65,535
+ROUND_TOKENS = 1 << 16  # inputs sent at a time; what was received is kept if the next round fails
 BASE, VERIFIABLE = 0, 1  # modes of the RFC
 _BLOCK_BYTES = 128  # of SHA-512
 _ONE = (1).to_bytes(SCALAR_BYTES, "little")

@@ -72,13 +72,25 @@ class SharedTokens:
 class TokenKind(Protocol):
     """One kind of identifier, which reads ``COLUMNS`` columns of cells of type ``CELLS``.
 
-    ``RIVALS`` says whether a row that resembles many records counts less for each of them.
+    ``RIVALS`` says whether a row that resembles many records counts less for each of them. ``OPENS`` says what a record
+    and a row must have in common for the record to open the row.
     """
 
     KIND: ClassVar[str]
     CELLS: ClassVar[str]
     COLUMNS: ClassVar[int]
     RIVALS: ClassVar[bool]
+    OPENS: ClassVar[str]
+
+    @property
+    def shown(self) -> str:
+        """How precisely an opened row shows its cell; empty if it shows only what it has in common with a record."""
+        ...
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The most tokens by which a record looks for rows, and under which a row is listed."""
+        ...
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         """Return the tokens under which rows are listed."""
@@ -176,11 +188,18 @@ class TextTokens:
     CELLS: ClassVar[str] = "text"
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = True
+    OPENS: ClassVar[str] = "two words or all of them"
+    shown: ClassVar[str] = ""
 
     samples: int = 80
     words: int = 24
     deletions: int = 23
     cap: int = 5
+
+    @property
+    def most(self) -> tuple[int, int]:
+        tokens = self.samples + self.words + self.deletions + 1
+        return tokens, tokens
 
     def __post_init__(self) -> None:
         convert_scalars(self)
@@ -283,6 +302,9 @@ class CodeTokens:
     CELLS: ClassVar[str] = "key"
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = False
+    OPENS: ClassVar[str] = "the value"
+    shown: ClassVar[str] = ""
+    most: ClassVar[tuple[int, int]] = (1, 1)
 
     cap: int = 50
 
@@ -369,6 +391,7 @@ class NumberTokens:
     CELLS: ClassVar[str] = "number"
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = False
+    OPENS: ClassVar[str] = "a bin"
 
     width: float
     levels: int = 16
@@ -379,6 +402,14 @@ class NumberTokens:
     def __post_init__(self) -> None:
         convert_scalars(self)
         _validate_grid(self.width, self.levels, self.cap, self.reach, self.scale)
+
+    @property
+    def shown(self) -> str:
+        return f"to {self.width:g}"
+
+    @property
+    def most(self) -> tuple[int, int]:
+        return self.levels * 2 * self.reach, 1
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         finest = np.floor(self._positions(columns) / self.width).astype(np.int64)
@@ -421,6 +452,10 @@ class DateTokens(NumberTokens):
 
     width: float = 1.0
 
+    @property
+    def shown(self) -> str:
+        return f"to {self.width:g} days"
+
 
 @dataclass(frozen=True)
 class PlaceTokens:
@@ -450,6 +485,7 @@ class PlaceTokens:
     CELLS: ClassVar[str] = "number"
     COLUMNS: ClassVar[int] = 2
     RIVALS: ClassVar[bool] = False
+    OPENS: ClassVar[str] = "a cell"
 
     metres: float = 100.0
     levels: int = 10
@@ -461,6 +497,14 @@ class PlaceTokens:
         convert_scalars(self)
         _validate_grid(self.metres, self.levels, self.cap, self.reach, self.scale)
         validate_number(self.metres, "metres", least=0.1)
+
+    @property
+    def shown(self) -> str:
+        return f"to {self.metres:g} metres"
+
+    @property
+    def most(self) -> tuple[int, int]:
+        return self.levels * (2 * self.reach) ** 2, 1
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         places = _places(columns)

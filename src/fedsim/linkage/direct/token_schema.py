@@ -78,6 +78,17 @@ class TokenSchema:
             message = f"{len(self.fields)} fields; a schema of tokens has between 1 and {MAX_FIELDS}"
             raise SettingError(message, code="field-count", limit=MAX_FIELDS)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All identifier columns, without duplicates."""
+        return tuple(dict.fromkeys(name for field in self.fields for name in field.columns))
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """The most tokens by which a record looks for rows, and under which a row is listed."""
+        asked, listed = zip(*(field.kind.most for field in self.fields), strict=True)
+        return sum(asked), sum(listed)
+
     @cached_property
     def fingerprint(self) -> bytes:
         """A digest of 16 bytes that is equal if both parties read the same schema; part of every evaluated token."""
@@ -101,7 +112,7 @@ class TokenSchema:
         """Return the schema in JSON types."""
         return {
             "fields": [
-                {"columns": list(field.columns), "tokens": element_to_dict(field.kind), "weight": float(field.weight)}
+                {"columns": list(field.columns), **element_to_dict(field.kind), "weight": float(field.weight)}
                 for field in self.fields
             ]
         }
@@ -125,14 +136,10 @@ class TokenSchema:
 
 def _field(number: int, described: object) -> TokenField:
     where = f"field {number} of the schema of tokens"
-    if not isinstance(described, Mapping) or not {"columns", "tokens"} <= set(described) <= {
-        "columns",
-        "tokens",
-        "weight",
-    }:
-        raise SettingError(f"{where}: give columns, tokens and, if you like, a weight", code="wrong-type", where=where)
-    columns = described["columns"]
+    settings = dict(described) if isinstance(described, Mapping) else {}
+    columns, weight = settings.pop("columns", None), settings.pop("weight", 1.0)
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise SettingError(f"{where}: columns is a list of names", code="wrong-type", where=where)
-    kind: TokenKind = element_from_dict(TOKENS, described["tokens"], where)
-    return TokenField(tuple(columns), kind, described.get("weight", 1.0))
+        message = f"{where}: give columns, a list of names, and the kind of the tokens"
+        raise SettingError(message, code="wrong-type", where=where)
+    kind: TokenKind = element_from_dict(TOKENS, settings, where)
+    return TokenField(tuple(columns), kind, weight)

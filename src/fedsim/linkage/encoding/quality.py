@@ -149,11 +149,14 @@ class ReceivedQuality:
     far
         Share of records that are farther from their nearest partner than the best-linked quarter of all records is from
         its last one; None with text, for which the match gate estimates which records have no match.
+    unlinked
+        Share of records that reached no row at all; None where every record has partners, as at a coordinator.
     """
 
     fill: float | None = None
     tied: float | None = None
     far: float | None = None
+    unlinked: float | None = None
 
     def rows(self) -> list[QualityRow]:
         """Return the figures as a table, as :meth:`LinkageQuality.rows` does."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, count_li
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey, hash_rows
 from fedsim.protocol import messages as m
-from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
+from fedsim.protocol.session import POLL, Session, log, notice_seconds, public_reason, send_notices
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
 from fedsim.storage.files import DigestSet, append_durably, atomic_write, record_digest
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
@@ -288,7 +288,7 @@ class Coordinator:
         with partner_list.work:
             if partner_list.is_linked_from(session.peer, digest):
                 return
-            with _send_notices(session, f"linking list '{partner_list.name}'"):
+            with send_notices(session, f"linking list '{partner_list.name}'"):
                 counted = message.counted.astype(bool)
                 more = self._secret, self._progress, self._engine
                 linked = partner_list.link(queries, candidates, counted, *more)
@@ -388,20 +388,3 @@ def _blame_peer(name: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise PeerError(f"list '{name}': {error}", code="bad-identifiers") from error
-
-
-@contextmanager
-def _send_notices(session: Session, text: str) -> Iterator[None]:
-    """Send a notice every few seconds, because a peer treats a long silence as a failure."""
-    done = threading.Event()
-
-    def send_until_done() -> None:
-        with suppress(PeerError, PeerRestarted):  # raised again where the session is used
-            while not done.wait(notice_seconds(session)):
-                session.send(m.Notice(text))
-
-    threading.Thread(target=send_until_done, daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()

@@ -1,8 +1,11 @@
-"""The primary's side of the protocol: links from the coordinator, and remote secondaries.
+"""The primary's side of the protocol: links from the coordinator, remote secondaries, and their encrypted tables.
 
 Letters: n primary records, K partners, U distinct rows, C width of the cut layer.
 """
 
+import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,16 +14,19 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.linkage.direct.oprf import MAX_BATCH, Evaluation
 from fedsim.linkage.private_linkage import LinkageConfig, count_links
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS
+from fedsim.storage.files import ensure_folder, remove_paths
 from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import Bits, EncodedTable, Flags, Floats32, Integers32, Links
 
 CPU = torch.device("cpu")
+DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,3 +223,62 @@ def send_finish(session: Session) -> None:
     """Report that training is complete and wait until the peer has saved everything."""
     session.phase = m.Phase.END
     session.call(m.Finish(), m.Done)
+
+
+# Without a coordinator: the secondary's encrypted table, and evaluations of tokens
+
+
+def fetch_table(session: Session, path: Path) -> str:
+    """Fetch the secondary's encrypted table to a file, unless it is there, and return its digest.
+
+    An interrupted transfer continues where it stopped, also in another process.
+    """
+    have = _file_digest(path) if path.is_file() else ""
+    part = next(path.parent.glob(f"{path.name}.*.part"), None)
+    start = 0 if part is None else part.stat().st_size
+    answer = session.call(m.FetchTable(have, start), m.TablePart)
+    if answer.digest == have:
+        return have
+    digest = answer.digest
+    if not DIGEST.fullmatch(digest):
+        raise PeerError(f"{session.peer} sent a table without a digest", code="bad-table")
+    if part != (part := path.with_name(f"{path.name}.{digest}.part")):  # another table, from its beginning
+        remove_paths(path.parent.glob(f"{path.name}.*.part"))
+        answer = session.call(m.FetchTable("", 0), m.TablePart) if start else answer
+        start = 0
+    ensure_folder(path.parent)
+    part.touch(mode=0o600)
+    with part.open("ab") as file:
+        while True:
+            size, content = answer.size, answer.content
+            end = start + len(content)
+            if (answer.digest, answer.start) != (digest, start) or end > size or (not len(content) and end < size):
+                raise PeerError(f"{session.peer} sent a part of another table, or of no table", code="bad-table")
+            file.write(content.tobytes())
+            start = end
+            if start == size:
+                break
+            answer = session.call(m.FetchTable("", start), m.TablePart)
+    if _file_digest(part) != digest:
+        part.unlink()
+        raise PeerError(f"{session.peer} sent a table that does not have its digest; it was deleted", code="bad-table")
+    part.replace(path)
+    return digest
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def evaluate_remotely(session: Session, blinded: Sequence[bytes]) -> list[Evaluation]:
+    """Have the secondary evaluate blinded tokens; the caller verifies the proofs."""
+    points = np.frombuffer(b"".join(blinded), np.uint8).reshape(len(blinded), -1)
+    answer = session.call(m.Evaluate(blinded=points), m.Evaluated)
+    batches = range(0, len(blinded), MAX_BATCH)
+    if answer.elements.shape != points.shape or len(answer.proofs) != len(batches):
+        fault = f"{session.peer} sent {len(answer.elements)} evaluated tokens for {len(blinded)}"
+        raise PeerError(f"{fault}; install the same release everywhere", code="bad-evaluation")
+    elements = [element.tobytes() for element in answer.elements]
+    proofs = (proof.tobytes() for proof in answer.proofs)
+    return [Evaluation(elements[at : at + MAX_BATCH], proof) for at, proof in zip(batches, proofs, strict=True)]

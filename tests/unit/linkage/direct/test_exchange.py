@@ -201,7 +201,7 @@ def test_tokens_are_counted_before_they_are_evaluated_and_over_keys_and_restarts
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsim.linkage.direct.exchange.ROUND_TOKENS", 32)
+    monkeypatch.setattr("fedsim.linkage.direct.oprf.ROUND_TOKENS", 32)
     table = build_table(NAMES, {"name": ["Belgor Marine"]}, np.zeros((1, 1), np.float32), KEY)
     ours, rounds = {"name": ["Belgor Marine", "Tonkit Foods", "Norvex Harbour"]}, []
 

@@ -194,11 +194,12 @@ def test_records_that_miss_a_cell_have_no_tokens_of_that_field():
     [
         ([], "wrong-type"),
         ({"fields": []}, "field-count"),
-        ({"fields": [{"columns": ["a"]}]}, "wrong-type"),
-        ({"fields": [{"columns": ["a"], "tokens": {"kind": "txt"}}]}, "unknown-kind"),
-        ({"fields": [{"columns": ["a"], "tokens": {"kind": "text", "sample": 3}}]}, "unknown-setting"),
-        ({"fields": [{"columns": ["a"], "tokens": {"kind": "place"}}]}, "column-count"),
-        ({"fields": [{"columns": ["a"], "tokens": {"kind": "text", "samples": 0}}]}, "out-of-range"),
+        ({"fields": [{"columns": ["a"]}]}, "unknown-kind"),
+        ({"fields": [{"kind": "code"}]}, "wrong-type"),
+        ({"fields": [{"columns": ["a"], "kind": "txt"}]}, "unknown-kind"),
+        ({"fields": [{"columns": ["a"], "kind": "text", "sample": 3}]}, "unknown-setting"),
+        ({"fields": [{"columns": ["a"], "kind": "place"}]}, "column-count"),
+        ({"fields": [{"columns": ["a"], "kind": "text", "samples": 0}]}, "out-of-range"),
     ],
 )
 def test_wrong_schemas_are_refused(described, code):

@@ -1,0 +1,114 @@
+"""The linker of a job without a coordinator: the secondary's encrypted table and token values, kept by the primary."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsim.linkage.direct.encrypted_table import EncryptedTable
+from fedsim.linkage.direct.exchange import TokenValues
+from fedsim.linkage.direct.oprf import Evaluation
+from fedsim.linkage.direct.token_schema import FieldTokens
+from fedsim.linkage.encoding.quality import ReceivedQuality
+from fedsim.linkage.private_linkage import save_private_links
+from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
+from fedsim.pipeline.party_table import PartyData
+from fedsim.protocol.roles.primary_role import evaluate_remotely, fetch_table
+from fedsim.runs.deletion import released_path, rows_path, table_path
+from fedsim.runs.run_folder import links_path, make_private_folder
+from fedsim.runtime.partner_rows import StoredRows
+from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
+from fedsim.types import AnyArray, Floats32, Integers, Links
+
+log = logging.getLogger("fedsim.parties")
+
+TOKENS_FOLDER = "tokens"  # of all jobs of a party: what was evaluated once is never asked for again
+
+
+@dataclass(eq=False)
+class TableLinker:
+    """Links the primary's records to the rows of one secondary's encrypted table.
+
+    The table is in the run folder, token values are in the folder of the party, so that another job on the same tables
+    has nothing evaluated. Once both are here, the secondary may be away.
+    """
+
+    context: PartyContext
+    secondary: str
+    peer: ReconnectingPeer
+    evaluated: int = 0  # tokens sent by this process, padding included
+    _linker: DirectLinker | None = field(default=None, init=False)
+
+    def link(self, records: PartyData, training: Integers) -> Links:
+        linker = self._open()
+        links = linker.link(records.token_identifiers(self.secondary), training)
+        if linker.fitted is not None:
+            linker.fitted.save(self._fitted_path)
+        path = links_path(self.context.folder, self.secondary)  # for the report
+        make_private_folder(path.parent)
+        save_private_links(links, path)
+        return links
+
+    def encode_new(self, records: PartyData) -> list[FieldTokens]:
+        terms = self.context.job.secondaries[self.secondary]
+        return terms.token_schema.query_tokens(records.token_identifiers(self.secondary), records.source)
+
+    def link_new(self, queries: list[FieldTokens]) -> Links:
+        return self._trained().link_new(queries)
+
+    def needs_partner(self, queries: list[FieldTokens]) -> bool:
+        """Return whether the secondary must be online to link these records."""
+        return not self._table_path.is_file() or self._trained().needs_partner(queries)
+
+    def vectors_of(self, rows: AnyArray) -> Floats32:
+        """Return the vectors of partners."""
+        return self._trained().vectors_of(rows)
+
+    def quality(self, records: PartyData, links: Links) -> ReceivedQuality:
+        """Return what the primary can know about its links."""
+        nobody = self._trained().table.rows
+        return ReceivedQuality(unlinked=float((links.partner == nobody).all(axis=1).mean()))
+
+    def _trained(self) -> DirectLinker:
+        """Return the linker with what the training records fitted."""
+        if self._linker is not None and self._table_path.is_file():
+            return self._linker
+        fitted = FittedDirect.load(self._fitted_path, self.secondary)
+        linker = self._open()
+        linker.fitted = fitted
+        rows = StoredRows.load(rows_path(self.context.folder, self.secondary))
+        linker.vectors |= dict(zip(rows.pseudonym.tolist(), rows.values, strict=True))
+        linker.vectors.pop(linker.table.rows, None)  # of no one
+        return linker
+
+    def _open(self) -> DirectLinker:
+        """Return a linker over the secondary's table; it is fetched unless it is here and the secondary released."""
+        terms, folder = self.context.job.secondaries[self.secondary], self.context.folder
+        if not (released_path(rows_path(folder, self.secondary)).is_file() and self._table_path.is_file()):
+            digest = self.peer.ask(lambda session: fetch_table(session, self._table_path))
+            facts = {"peer": f"secondary '{self.secondary}'", "digest": digest}
+            self.context.connection.record_event("table received", facts)
+        schema = terms.token_schema
+        table = EncryptedTable.load(self._table_path, schema)
+        name = f"{self.secondary}-{schema.fingerprint.hex()[:12]}-{table.public.hex()[:12]}.safetensors"
+        tokens = self.context.party_file.folder / TOKENS_FOLDER
+        make_private_folder(tokens)
+        values = TokenValues(schema, table.public, tokens / name)
+        self._linker = DirectLinker(self.secondary, table, terms.k, values, self._ask)
+        return self._linker
+
+    def _ask(self, blinded: list[bytes]) -> list[Evaluation]:
+        facts = {"peer": f"secondary '{self.secondary}'", "tokens": len(blinded)}
+        self.context.connection.record_event("tokens sent", facts)
+        found = self.peer.ask(lambda session: evaluate_remotely(session, blinded))
+        self.evaluated += len(blinded)
+        return found
+
+    @property
+    def _table_path(self) -> Path:
+        return table_path(self.context.folder, self.secondary)
+
+    @property
+    def _fitted_path(self) -> Path:
+        return self._table_path.with_name(f"{self.secondary}-fitted.safetensors")

@@ -1,0 +1,123 @@
+"""Two or three organisations without a coordinator: links, training, budgets, restarts and later jobs."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from e2e.party_threads import mutual_tls, run_in_threads
+from e2e.process_hooks import fatal
+from error_fixtures import raises
+from fedsim.errors import PolicyError
+from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.protocol.messages import Role
+from fedsim.protocol.transport import decode
+from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runtime.run_local import run_local
+from fedsim_lab.faults.local_job import CITY, RENTALS, LocalJob, create_local_job, small_tables
+from fedsim_lab.faults.processes import party_processes
+from privacy.test_canaries import Recorded
+
+PRICE = pl.col("price")
+
+
+def run_here(place: LocalJob) -> dict[str, list[int]]:
+    """The sizes of all messages, by kind."""
+    sizes: dict[str, list[int]] = {}
+    for entry in run_local(place.job, [place.own(name) for name in place.names]).ledger:
+        sizes.setdefault(entry.kind, []).append(entry.bytes)
+    return sizes
+
+
+def evaluated(place: LocalJob) -> int:
+    return KeyStore(place.own(RENTALS).folder / "keys").record(RENTALS).evaluated[CITY]
+
+
+def test_parties_over_mutual_tls_learn_what_one_process_learns(tmp_path):
+    here, there = (create_local_job(tmp_path / name, n_secondaries=2, direct=True) for name in "ab")
+    run_here(here)
+    ledgers = run_in_threads(there)
+    assert there.hashes() == here.hashes()
+    kinds = {entry.kind for entry in ledgers[CITY]}
+    assert {"fetch-table", "table-part", "evaluate", "evaluated"} <= kinds
+    assert not kinds & {"ask", "infer", "activations", "gradients", "offer", "queries"}
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        (CITY, "fedsim.protocol.roles.primary_role:_file_digest"),  # the table is here, under another name
+        (CITY, "fedsim.linkage.direct.exchange:TokenValues.add"),
+        (CITY, "fedsim.runtime.partner_rows:StoredRows.save"),  # the rows are here, and the secondary does not know
+        (CITY, "fedsim.runtime.primary:fit"),  # the secondary may be gone
+        (RENTALS, "fedsim.linkage.direct.key_store:KeyStore.charge"),  # counted, and not answered
+        (RENTALS, "fedsim.linkage.direct.encrypted_table:EncryptedTable.save"),
+        (RENTALS, "fedsim.runtime.run_store:RunStore.save_weights"),  # done, and the primary was not told
+    ],
+)
+def test_a_kill_changes_nothing_and_costs_nothing(tmp_path, name, moment):
+    quiet, shot = (create_local_job(tmp_path / folder, direct=True) for folder in ("quiet", "shot"))
+    run_here(quiet)
+    with party_processes(shot, {name: fatal(moment)}) as parties:
+        parties.start()
+        assert parties.running[name].wait() == -9, parties.logs()
+        parties.before = {}
+        parties.start(name)
+        assert parties.finish() == quiet.hashes()
+    assert evaluated(shot) == evaluated(quiet)
+
+
+def test_another_job_on_the_same_tables_has_nothing_evaluated_and_shows_nothing_new(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    before, table = evaluated(place), list((place.own(RENTALS).folder / "tables").iterdir())
+    dates = [path.stat().st_mtime_ns for path in table]
+    place.job_path.write_text(place.job_path.read_text().replace("seed = 7", "seed = 8"))
+    place.approve()
+    assert "evaluate" not in run_here(place)
+    assert evaluated(place) == before
+    assert [path.stat().st_mtime_ns for path in table] == dates
+
+
+@pytest.mark.parametrize("where", ["job", "policy"])
+def test_tokens_beyond_the_budget_are_refused_before_any_work(tmp_path, where):
+    limit = {"max_tokens": 100}
+    place = create_local_job(
+        tmp_path / "job", direct=True, **({"secondaries": {RENTALS: limit}} if where == "job" else {})
+    )
+    if where == "policy":
+        place.change_party(RENTALS, policy=limit)
+    with raises(PolicyError, "over-budget", limit=100, left=100):
+        run_here(place)
+    assert not KeyStore(place.own(RENTALS).folder / "keys").record(RENTALS).evaluated
+
+
+def test_a_secondary_receives_random_points_and_nothing_that_depends_on_a_label(tmp_path):
+    prices = (PRICE, 1e6 - PRICE.shuffle(seed=1), pl.when(PRICE.quantile(0.3) < PRICE).then(PRICE))
+    received = []
+    for at, column in enumerate(prices):
+        tables = small_tables()
+        tables[CITY] = tables[CITY].with_columns(price=column)
+        place, frames = create_local_job(tmp_path / str(at), tables=tables, direct=True), []
+        run_in_threads(place, lambda own, frames=frames: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
+        to_secondary = (frame for _, peer, frame in frames if peer is not None and peer.role is Role.SECONDARY)
+        messages = [decode(frame).message for frame in to_secondary]
+        received.append([one for one in messages if one.kind not in ("hello", "welcome", "notice")])
+    for other in received[1:]:
+        for one, two in zip(received[0], other, strict=True):
+            assert one.kind == two.kind
+            if one.kind == "evaluate":
+                assert one.blinded.shape == two.blinded.shape
+            else:
+                assert vars(one) == vars(two)
+    assert {one.kind for one in received[0]} == {"meet", "fetch-table", "evaluate", "finish", "farewell"}
+
+
+def test_both_audit_logs_say_what_was_exchanged(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    logs = {name: [one.what for one in read_audit_log(open_audit_log(place.own(name)).path)] for name in place.names}
+    assert {"table received", "tokens sent", "rows received"} <= set(logs[CITY])
+    assert {"key created", "table built", "table sent", "tokens evaluated", "budget"} - set(logs[RENTALS]) == {
+        "key created"  # the key is fixed in this job
+    }
