@@ -284,13 +284,13 @@ for _name, _summary in (
     ("date", "Dates."),
     ("string", "Text, such as a name."),
 ):
-    ENCODINGS.register(_name, f"fedsim.linkage.encoding.filters:{_name.title()}Filter", summary=_summary)
+    ENCODINGS.register(_name, f"fedsim.linkage.encoding.column_encodings:{_name.title()}Filter", summary=_summary)
 for _name, _class, _summary in (
     ("place", "PlacePosition", "Latitude and longitude, at any resolution."),
     ("number", "NumberPosition", "Numbers, at any resolution."),
     ("day", "DatePosition", "Dates, at any resolution."),
 ):
-    ENCODINGS.register(_name, f"fedsim.linkage.encoding.positions:{_class}", summary=_summary)
+    ENCODINGS.register(_name, f"fedsim.linkage.encoding.column_encodings:{_class}", summary=_summary)
 ENCODINGS.register(
     "words",
     "fedsim.linkage.encoding.word_filter:WordFilter",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fedsim.data.sql import SqlTable, missing_table_error, quote_identifier
-from fedsim.errors import FedSimError, FileError, InputError, SettingError
+from fedsim.data.sql import SqlTable
+from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
 from fedsim.storage.files import check_readable
 
 if TYPE_CHECKING:
@@ -22,6 +22,37 @@ if TYPE_CHECKING:
 def open_database(source: SqlTable) -> AbstractContextManager[SqliteDatabase | PostgresDatabase]:
     """Open the database of a table for the length of a ``with`` block."""
     return open_sqlite(source) if source.file else open_postgres(source)
+
+
+def relation(source: SqlTable) -> str:
+    """Return the SQL after FROM, with quoted names; a dot separates schema and table."""
+    if source.table:
+        return ".".join(quote_identifier(name) for name in source.table.split("."))
+    # On a line of its own: the query may end in a comment.
+    return f"({(source.query or '').strip().rstrip(';')}\n) AS asked"
+
+
+def quote_identifier(name: str) -> str:
+    """Quote the name of a table or column.
+
+    >>> quote_identifier('flats"; drop table flats')
+    '"flats""; drop table flats"'
+    """
+    if not name or "\0" in name:
+        message = "the name of a table or column is empty or contains a zero byte; correct it"
+        raise SettingError(message, code="bad-names")
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
+    """Return the error for a table that does not exist."""
+    if not source.table:
+        return InputError(f"{source}: the query names a table that does not exist; correct it", code="missing-table")
+    near = nearest_word(source.table.rpartition(".")[2], tables)
+    hint = f"did you mean '{near}'?" if near else "check the name, letter case included"
+    message = f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}"
+    return InputError(message, code="missing-table", suggestion=near)
 
 
 # SQLite through Python's own driver; the file is opened read-only
@@ -44,7 +75,7 @@ class SqliteDatabase:
 
     def header(self) -> list[str]:
         # The query itself: in a subquery SQLite renames duplicate columns.
-        statement = self.source.query or f"SELECT * FROM {self.source.relation} LIMIT 0"  # noqa: S608 - quoted
+        statement = self.source.query or f"SELECT * FROM {relation(self.source)} LIMIT 0"  # noqa: S608 - quoted
         with self._translate_errors():
             return [column[0] for column in self.connection.execute(statement).description or ()]
 
@@ -52,7 +83,7 @@ class SqliteDatabase:
         names = ", ".join(map(quote_identifier, columns))
         batches = []
         with self._translate_errors():
-            cursor = self.connection.execute(f"SELECT {names} FROM {self.source.relation}")  # noqa: S608 - quoted
+            cursor = self.connection.execute(f"SELECT {names} FROM {relation(self.source)}")  # noqa: S608 - quoted
             while rows := cursor.fetchmany(SQLITE_BATCH):
                 cells = zip(columns, zip(*rows, strict=True), strict=True)
                 batches.append(pl.DataFrame([self._series(name, values) for name, values in cells]))
@@ -186,7 +217,7 @@ class PostgresDatabase:
         described = {column.name: column for column in self._columns()}
         schema = {name: self._kind(described[name]) for name in columns}
         names = ", ".join(map(quote_identifier, columns))
-        statement = f"SELECT {names} FROM {self.source.relation}"  # noqa: S608 - quoted
+        statement = f"SELECT {names} FROM {relation(self.source)}"  # noqa: S608 - quoted
         with self._translate_errors():
             stream = self.connection.cursor().stream(statement.encode())
             batches = iter(lambda: list(islice(stream, POSTGRES_BATCH)), [])
@@ -194,7 +225,7 @@ class PostgresDatabase:
         return pl.concat([pl.DataFrame(schema=schema), *frames])
 
     def _columns(self) -> Sequence[Column]:
-        statement = f"SELECT * FROM {self.source.relation} LIMIT 0"  # noqa: S608 - quoted
+        statement = f"SELECT * FROM {relation(self.source)} LIMIT 0"  # noqa: S608 - quoted
         with self._translate_errors():
             # Prepared: the server then refuses a second statement, which might end the transaction.
             return self.connection.execute(statement.encode(), prepare=True).description or []

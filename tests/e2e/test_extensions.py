@@ -14,7 +14,7 @@ import torch
 from e2e.party_threads import run_in_threads
 from fedsim.config.settings_schema import load_schema
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.linkage.metrics import Hamming
 from fedsim.preflight.check import check_job
 from fedsim.preflight.estimate import NetworkLink

@@ -18,7 +18,7 @@ from fedsim.data.column_names import is_latitude_column, is_longitude_column, na
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings, hyperparameters
 from fedsim.linkage.direct.token_schema import TokenSchema
-from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.addresses import RELAY_SCHEME
 from fedsim.protocol.messages import PARTY_NAME, Party, Role

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
-from fedsim.errors import InputError, SettingError, nearest_word, replace_unprintable
+from fedsim.errors import InputError, SettingError, replace_unprintable
 from fedsim.registry import SERVICES
 
 if TYPE_CHECKING:
@@ -74,14 +74,6 @@ class SqlTable:
         return self.folder / self._path if _split_url(self.url).scheme in SQLITE else None
 
     @property
-    def relation(self) -> str:
-        """The SQL after FROM, with quoted names; a dot separates schema and table."""
-        if self.table:
-            return ".".join(quote_identifier(name) for name in self.table.split("."))
-        # On a line of its own: the query may end in a comment.
-        return f"({(self.query or '').strip().rstrip(';')}\n) AS asked"
-
-    @property
     def _path(self) -> str:
         return unquote(_split_url(self.url).path.removeprefix("/"))
 
@@ -132,29 +124,6 @@ def parse_source(word: str, query: str | None = None) -> TableSource:
         message = "a database URL needs the name of a table after #: sqlite:///flats.db#flats"
         raise SettingError(message, code="no-table")
     return SqlTable(url, table=table)
-
-
-def quote_identifier(name: str) -> str:
-    """Quote the name of a table or column.
-
-    >>> quote_identifier('flats"; drop table flats')
-    '"flats""; drop table flats"'
-    """
-    if not name or "\0" in name:
-        message = "the name of a table or column is empty or contains a zero byte; correct it"
-        raise SettingError(message, code="bad-names")
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
-    """Return the error for a table that does not exist."""
-    if not source.table:
-        return InputError(f"{source}: the query names a table that does not exist; correct it", code="missing-table")
-    near = nearest_word(source.table.rpartition(".")[2], tables)
-    hint = f"did you mean '{near}'?" if near else "check the name, letter case included"
-    message = f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}"
-    return InputError(message, code="missing-table", suggestion=near)
 
 
 def _split_url(url: str) -> SplitResult:

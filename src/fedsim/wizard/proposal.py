@@ -30,7 +30,7 @@ from fedsim.linkage.encoding import (
     WordFilter,
     choose_word_filter,
 )
-from fedsim.linkage.encoding.positions import MAX_POSITION, MIN_METRES
+from fedsim.linkage.encoding.column_encodings import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
 from fedsim.linkage.words import LEGAL_FORMS, WordRules
 from fedsim.privacy.geodesy import great_circle_metres, mean_place

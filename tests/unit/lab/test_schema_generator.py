@@ -17,7 +17,7 @@ from fedsim.config.settings_schema import (
     load_schema,
     read_schema_text,
 )
-from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS
 from fedsim_lab.schema_generator import build_schema, write_schemas
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.linkage.words import LEGAL_FORMS, WordRules
 from fedsim.privacy.geodesy import EARTH_RADIUS, great_circle_metres
 from fedsim.types import AnyArray, Bits, Flags, Floats, Integers, Words

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsim.errors import SettingError
 from fedsim.linkage.direct.token_kinds import TokenKind, Tokens
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.linkage.encoding.schema import MAX_FIELDS, element_from_dict, element_to_dict, read_columns
 from fedsim.registry import TOKENS
 from fedsim.types import Integers

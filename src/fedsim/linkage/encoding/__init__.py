@@ -1,15 +1,17 @@
 """Encode identifiers as keyed bit filters; runs at the data holder, never at the coordinator."""
 
-from fedsim.linkage.encoding.filters import (
+from fedsim.linkage.encoding.column_encodings import (
     BitFlip,
     ColumnValues,
     DateFilter,
+    DatePosition,
     IdentifierColumn,
+    NumberPosition,
     NumericFilter,
+    PlacePosition,
     StringFilter,
     normalise_text,
 )
-from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.schema import (
     FieldEncoding,
     FittedEncoding,

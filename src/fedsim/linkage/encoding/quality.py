@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.linkage.encoding.schema import Key, Schema, SchemaField, cell_type
 from fedsim.types import (
     SATURATION_WARNING_SHARE,

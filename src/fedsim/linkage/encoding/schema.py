@@ -18,8 +18,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
-from fedsim.linkage.encoding.filters import BitFlip, IdentifierColumn
-from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
+from fedsim.linkage.encoding.column_encodings import (
+    BitFlip,
+    DatePosition,
+    IdentifierColumn,
+    NumberPosition,
+    PlacePosition,
+)
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import SecretSource, atomic_write, check_private, read_secret
 from fedsim.types import Bits, EncodedTable
@@ -229,7 +234,7 @@ ElementType = TypeVar("ElementType")
 def element_to_dict(element: Any) -> dict[str, Any]:
     """Return the kind and settings of an element, in JSON types.
 
-    >>> from fedsim.linkage.encoding.filters import NumericFilter
+    >>> from fedsim.linkage.encoding.column_encodings import NumericFilter
     >>> element_to_dict(NumericFilter(0, 100, 5))
     {'kind': 'numeric', 'low': 0.0, 'high': 100.0, 'threshold': 5.0, 'bits': 1024}
     """

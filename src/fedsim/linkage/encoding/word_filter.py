@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding.filters import (
+from fedsim.linkage.encoding.column_encodings import (
     MAX_HASHES,
     MAX_Q,
     TILE_BYTES,

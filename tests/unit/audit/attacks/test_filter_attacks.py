@@ -10,7 +10,7 @@ import pytest
 from fedsim.config.stored_audit import Adversary
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import BitFlip, IdentifierColumn, Key, PlacePosition, Schema, SchemaField
-from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
+from fedsim.linkage.encoding.column_encodings import NumericFilter, StringFilter
 from fedsim.linkage.metrics import Position
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_audit.attacks.filter_attacks import (

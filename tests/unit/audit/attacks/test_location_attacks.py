@@ -10,7 +10,7 @@ from fedsim.data.synthetic import city
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import IdentifierColumn
-from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.privacy.geodesy import mean_place, to_metres
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_audit.attacks.location_attacks import (

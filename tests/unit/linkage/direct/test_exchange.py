@@ -15,7 +15,7 @@ from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, evaluate
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_kinds import DELETED, NO_SHARE, SAMPLED, WHOLE
 from fedsim.linkage.direct.token_links import NOBODY
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TEXT = TextTokens(samples=6, words=6, deletions=8, cap=3)

@@ -11,7 +11,7 @@ from error_fixtures import raises
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.direct import CodeTokens, DateTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema
 from fedsim.linkage.direct.token_kinds import ALONE, DELETED, JOINED, SAMPLED, WHOLE, SharedTokens, hash_texts, mix
-from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.linkage.words import LEGAL_FORMS, WordRules
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.registry import TOKENS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import IdentifierColumn, NumericFilter, filters
+from fedsim.linkage.encoding import IdentifierColumn, NumericFilter, column_encodings
 from reference_distances import hamming_of_ranks
 
 SUBKEY = bytes(32)
@@ -51,7 +51,7 @@ def test_pivots_come_from_the_agreed_range_alone():
 def test_filters_larger_than_a_tile_are_the_same(monkeypatch):
     code, column = NumericFilter(0, 1, 0.1, bits=512), IdentifierColumn(np.linspace(0, 1, 50))
     whole = code.encode(column, SUBKEY)
-    monkeypatch.setattr(filters, "TILE_BYTES", 512 * 7)
+    monkeypatch.setattr(column_encodings, "TILE_BYTES", 512 * 7)
     assert (code.encode(column, SUBKEY) == whole).all()
 
 

@@ -17,7 +17,7 @@ from fedsim.linkage.encoding import (
     SchemaField,
     StringFilter,
 )
-from fedsim.linkage.encoding.positions import MAX_POSITION
+from fedsim.linkage.encoding.column_encodings import MAX_POSITION
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.types import POSITION_DTYPE
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import IdentifierColumn, StringFilter, filters, normalise_text
+from fedsim.linkage.encoding import IdentifierColumn, StringFilter, column_encodings, normalise_text
 from fedsim.privacy.keyed_prng import shake_words
 
 SUBKEY = bytes(32)
@@ -91,7 +91,7 @@ def test_salt_and_gram_do_not_run_into_each_other():
 def test_filters_larger_than_a_tile_are_the_same(monkeypatch):
     column = IdentifierColumn([f"person number {number}" for number in range(50)])
     whole = StringFilter().encode(column, SUBKEY)
-    monkeypatch.setattr(filters, "TILE_BYTES", 1024 * 7)
+    monkeypatch.setattr(column_encodings, "TILE_BYTES", 1024 * 7)
     assert (StringFilter().encode(column, SUBKEY) == whole).all()
 
 
