@@ -189,15 +189,6 @@ class PlanarLaplace:
             "epsilon, spends the same again."
         )
 
-    @property
-    def mean_step(self) -> float:
-        """The mean displacement in metres.
-
-        >>> PlanarLaplace(epsilon=0.01).mean_step
-        200.0
-        """
-        return 2.0 / self.epsilon
-
     def radius(self, share: Floats | float) -> Floats:
         """Return the radius that contains this share of all steps: the inverse of 1 - (1 + epsilon r) e^(-epsilon r).
 

@@ -42,7 +42,7 @@ def test_steps_have_the_promised_distribution():
     radius, direction = np.hypot(*steps.T), np.arctan2(*steps.T)
     assert kstest(radius, lambda r: 1 - (1 + 0.01 * r) * np.exp(-0.01 * r)).pvalue > 0.01
     assert kstest(direction, "uniform", args=(-np.pi, 2 * np.pi)).pvalue > 0.01
-    assert radius.mean() == pytest.approx(mechanism.mean_step, rel=0.02)
+    assert radius.mean() == pytest.approx(2 / mechanism.epsilon, rel=0.02)
 
 
 def test_the_guarantee_holds_between_two_places():

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.linkage.encoding.column_encodings import IdentifierColumn
-from fedsim.linkage.encoding.schema import Key, Schema, SchemaField, cell_type
+from fedsim.linkage.encoding.schema import Key, Schema, SchemaField
 from fedsim.types import (
     SATURATION_WARNING_SHARE,
     TIE_WARNING_SHARE,
@@ -198,12 +198,8 @@ def judge_received_links(schema: Schema, encoded: EncodedTable, similarity: Floa
     return ReceivedQuality(
         fill=None if schema.positions else float(np.bitwise_count(encoded.bits).mean() / 8),
         tied=tied,
-        far=None if _has_text(schema) else float((nearest < np.quantile(last, BEST_LINKED)).mean()),
+        far=None if schema.has_text else float((nearest < np.quantile(last, BEST_LINKED)).mean()),
     )
-
-
-def _has_text(schema: Schema) -> bool:
-    return any(cell_type(field.encoding) == "text" for field in schema.fields)
 
 
 def _percent(share: float) -> str:
@@ -232,7 +228,7 @@ def measure_linkage(
     rng
         Random generator for the sample.
     """
-    has_text = _has_text(schema)
+    has_text = schema.has_text
     everyone = secondary.select(schema.columns).unique(maintain_order=True)
     most = MAX_POSITIONS if schema.positions else MAX_FILTERS
     candidates = everyone[np.sort(rng.permutation(len(everyone))[:most])]

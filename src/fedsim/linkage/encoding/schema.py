@@ -392,13 +392,17 @@ class Schema:
         return isinstance(self.fields[0].encoding, POSITIONS)
 
     @property
+    def has_text(self) -> bool:
+        """Whether text is among the fields."""
+        return any(cell_type(field.encoding) == "text" for field in self.fields)
+
+    @property
     def allows_gaps(self) -> bool:
         """Whether a record may lack some (but not all) of its fields; the filter of a missing field is empty.
 
         Schemas of numbers alone do not allow it: half of a place is not a place.
         """
-        has_text = any(cell_type(field.encoding) == "text" for field in self.fields)
-        return has_text and len(self.fields) > 1
+        return self.has_text and len(self.fields) > 1
 
     @property
     def n_bits(self) -> int:
