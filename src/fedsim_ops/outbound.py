@@ -30,6 +30,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
 from fedsim.protocol.addresses import Proxy, RelayAddress, split_address
 from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.session import MAX_RETRY_SECONDS, retry_pauses
 from fedsim.protocol.tls import Credentials, client_context
 from fedsim.protocol.transport import ConnectionLost
 
@@ -41,7 +42,6 @@ MAX_LINE = 200  # bytes of a request to the relay
 MAX_HEADER = 2048  # bytes of an answer to CONNECT
 MAX_SOCKET_PATH = 103  # bytes of the path of a Unix socket on any system
 MAX_JOINED = 64  # connections that a relay may ask a registered party for at a time
-BACK_OFF, MAX_BACK_OFF = 0.05, 2.0
 PIECE = 1 << 20
 TICKET_HOST = ".ticket.fedsim:443"  # follows a ticket in a CONNECT request
 LISTEN, CALL, OPEN, OK, ERROR, PING, PONG = "LISTEN", "CALL", "OPEN", "OK", "ERROR", "PING", "PONG"
@@ -245,7 +245,7 @@ class RelayRegistration(threading.Thread):
         super().start()
 
     def run(self) -> None:
-        pause, began = BACK_OFF, time.monotonic()
+        pauses, logged, began = retry_pauses(), False, time.monotonic()
         while not self._over.is_set():
             try:
                 control = self._control = self._control or self._register()
@@ -257,12 +257,12 @@ class RelayRegistration(threading.Thread):
             except (ConnectionLost, OSError) as error:
                 reason = str(error)
             self._control = None
-            if time.monotonic() - began > MAX_BACK_OFF:  # else it would go to and fro, and fill the log
-                pause = BACK_OFF
-            if pause == BACK_OFF and not self._over.is_set():
+            if time.monotonic() - began > MAX_RETRY_SECONDS:  # else it would go to and fro, and fill the log
+                pauses, logged = retry_pauses(), False
+            if not logged and not self._over.is_set():
+                logged = True
                 log.warning("not registered at the relay %s (%s); retrying", self.relay.address, reason)
-            self._over.wait(pause)
-            pause = min(2 * pause, MAX_BACK_OFF)
+            self._over.wait(next(pauses))
         if self._control is not None:  # stopped before it began
             self._control.close()
 

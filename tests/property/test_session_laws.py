@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fedsim.protocol import handshake
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Begin, Done, Farewell, Save
 from fedsim.protocol.transport import ConnectionLost
@@ -205,7 +204,7 @@ class _Mischievous:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_calls_over_lines_that_break_a_thousand_times_get_their_answers(seed, monkeypatch):
-    monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
+    monkeypatch.setattr("fedsim.protocol.session.RETRY_SECONDS", 0.001)
     with (
         receiving(connection_of(CITY, record_event=Notes()), RENTALS) as (acceptor, transport),
         ThreadPoolExecutor() as pool,

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
 from fedsim.protocol.message_bounds import GENERAL_BOUNDS
 from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
-from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, WaitTimer, public_reason
+from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, WaitTimer, public_reason, retry_pauses
 from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, Transport, decode, encode
 from fedsim.validation import first_difference
 
@@ -30,7 +30,6 @@ log = logging.getLogger("fedsim.parties")
 First = TypeVar("First", bound=Message)
 HELLO_SECONDS = 10.0
 ATTEMPT_SECONDS = 30.0  # the longest that one attempt to connect can take
-BACK_OFF, MAX_BACK_OFF = 0.05, 2.0  # seconds between two attempts to connect; doubles up to the maximum
 NAME_TAKEN_SECONDS = 45.0  # a broken connection is detected within this time, which frees the name
 WAIT_LOG_AFTER = 3.0  # seconds
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
@@ -259,7 +258,7 @@ class SessionConnector:
             session.end(error)
 
     def _connect(self, session: Session | None, wait_seconds: float) -> tuple[FrameStream, Welcome]:
-        timer, pause, logged = WaitTimer(ATTEMPT_SECONDS), BACK_OFF, False
+        timer, pauses, logged = WaitTimer(ATTEMPT_SECONDS), retry_pauses(), False
         while True:
             reply = self._attempt(session)
             if not isinstance(reply, Rejection):
@@ -278,8 +277,7 @@ class SessionConnector:
                     self.connection.show_wait(self.peer, waited)
                 log.info("waiting for %s at %s: %s", self.peer, self.address, reply.reason)
                 logged = True
-            time.sleep(pause)
-            pause = min(pause * 2, MAX_BACK_OFF)
+            time.sleep(next(pauses))
 
     def _attempt(self, session: Session | None) -> tuple[FrameStream, Welcome] | Rejection:
         try:

@@ -27,6 +27,7 @@ from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, dec
 log = logging.getLogger("fedsim.parties")
 
 POLL = 0.2  # seconds between checks of the stop signal
+RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 2.0  # between two attempts to reach a peer; doubles up to the maximum
 NOTICE_SECONDS = 2.0  # between notices to a waiting peer
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of waiting before it is logged, and logged again
 MAX_BAD_FRAMES = 100  # connections in a row that the peer broke by an invalid frame
@@ -160,6 +161,19 @@ class WaitTimer:
         self._waited += min(now - self._seen, self._longest_tick)
         self._seen = now
         return self._waited
+
+
+def retry_pauses() -> Iterator[float]:
+    """Yield the seconds to wait before every further attempt to reach a peer.
+
+    >>> pauses = retry_pauses()
+    >>> [next(pauses) for _ in range(7)]
+    [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
+    """
+    pause = RETRY_SECONDS
+    while True:
+        yield pause
+        pause = min(2 * pause, MAX_RETRY_SECONDS)
 
 
 class PeerRestarted(Exception):  # noqa: N818

@@ -27,7 +27,7 @@ from fedsim.protocol.roles.secondary_role import (
     fetch_row_mapping,
 )
 from fedsim.protocol.roles.table_role import TableResponder
-from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions
+from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions, retry_pauses
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runs.input_record import run_inputs
@@ -44,7 +44,6 @@ log = logging.getLogger("fedsim.parties")
 ENDED_FILE = "ended"
 GRACE_SECONDS = 120.0  # how long to wait for a disconnected primary once our part is saved
 FINAL_INFERENCES = 8  # beside the epochs: validation, test, and what explains and calibrates the model
-RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0  # before the next session with a primary that failed; doubles
 
 
 def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
@@ -165,7 +164,7 @@ def _serve_primary(
     first: Session | None,
 ) -> None:
     """Answer the primary through all its restarts, until it says farewell; ``first`` is a session that is open."""
-    connection, pause, logged = context.connection, RETRY_SECONDS, ""
+    connection, pauses, logged = context.connection, retry_pauses(), ""
     while True:
         try:
             session, first = first or context.dial(Role.PRIMARY), None
@@ -177,7 +176,7 @@ def _serve_primary(
                 raise
             if not stay:
                 return
-            pause, logged = RETRY_SECONDS, ""
+            pauses, logged = retry_pauses(), ""
         except PeerRestarted as restarted:
             resumes = "%s; it resumes from the last common checkpoint"
             connection.log_peer_event("restarted", restarted.peer, logging.INFO, resumes, restarted)
@@ -192,8 +191,7 @@ def _serve_primary(
             if str(error) != logged:
                 logged, waits = str(error), "%s; waiting for the next request"
                 connection.log_peer_event("refused request", context.peer(Role.PRIMARY), logging.INFO, waits, error)
-            connection.stop_signal.wait(pause)
-            pause = min(2 * pause, MAX_RETRY_SECONDS)
+            connection.stop_signal.wait(next(pauses))
 
 
 def _load_or_fetch_order(

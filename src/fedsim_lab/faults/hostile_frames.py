@@ -333,6 +333,6 @@ def _never_give_up() -> None:
         reply = attempt(self, session)
         return replace(reply, passing=True) if isinstance(reply, handshake.Rejection) else reply
 
-    processes.set_constant("fedsim.protocol.handshake", "MAX_BACK_OFF", 0.001)
-    processes.set_constant("fedsim.protocol.handshake", "BACK_OFF", 0.001)
+    processes.set_constant("fedsim.protocol.session", "MAX_RETRY_SECONDS", 0.001)
+    processes.set_constant("fedsim.protocol.session", "RETRY_SECONDS", 0.001)
     handshake.SessionConnector._attempt = attempt_again  # type: ignore[method-assign]

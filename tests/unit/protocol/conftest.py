@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.protocol import handshake
+from fedsim.protocol import session
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def others():
 @pytest.fixture
 def short_pauses(monkeypatch):
     """Retry a failed dial without delay."""
-    monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
+    monkeypatch.setattr(session, "RETRY_SECONDS", 0.001)
 
 
 @pytest.fixture
