@@ -306,7 +306,7 @@ def _client() -> Any:
     if "http" not in _CLIENTS:
         from fastapi.testclient import TestClient  # noqa: PLC0415 - only here
 
-        from fedsim.serving import create_app  # noqa: PLC0415
+        from fedsim_ops.service import create_app  # noqa: PLC0415
 
         headers = {"Authorization": "Bearer token", "Host": "localhost"}
         _CLIENTS["http"] = TestClient(create_app(_StubPredictor(), "token"), headers=headers)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Operating a party: certificates, relay, telemetry, drift, GPU search, `fedsim link`, Ray, key servers, exports.
 
-Importing this package registers the commands ``fedsim certs``, ``link``, ``encode`` and ``relay``, the engine ``ray``
-and the services that the core calls.
+Importing this package registers the commands ``fedsim certs``, ``link``, ``encode``, ``relay`` and ``serve``, the
+engine ``ray`` and the services that the core calls.
 """
 
 from fedsim.registry import COMMANDS, ENGINES, SERVICES
@@ -10,6 +10,7 @@ COMMANDS.register("certs", "fedsim_ops.cli.certs_commands:app", section="Agree o
 COMMANDS.register("link", "fedsim_ops.cli.link_commands:link")
 COMMANDS.register("encode", "fedsim_ops.cli.link_commands:encode")
 COMMANDS.register("relay", "fedsim_ops.cli.relay_command:relay")
+COMMANDS.register("serve", "fedsim_ops.cli.serve_command:serve")
 ENGINES.register(
     "ray", "fedsim_ops.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
 )
@@ -22,6 +23,8 @@ for _service, _function in (
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
 SERVICES.register("plot-links", "fedsim_ops.link_charts:plot_links")
 SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
+SERVICES.register("connection-guard", "fedsim_ops.connection_guard:ConnectionGuard")
+SERVICES.register("connection-limit", "fedsim_ops.connection_guard:connection_limit")
 SERVICES.register("tls-probe", "fedsim_ops.tls_probe:probe_tls")
 SERVICES.register("key-server", "fedsim_ops.key_server:read_entry")
 SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")

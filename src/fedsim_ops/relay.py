@@ -33,10 +33,10 @@ from cryptography import x509
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol import certificates as certs
 from fedsim.protocol.addresses import split_address
-from fedsim.protocol.connection_guard import connection_limit
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.protocol.tls import Credentials, server_context
 from fedsim_ops import outbound
+from fedsim_ops.connection_guard import connection_limit
 
 log = logging.getLogger("fedsim.relay")
 

@@ -14,7 +14,7 @@ SECTIONS = {
     "First steps": (table.demo, table.profile, table.init, table.explain),
     "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
     "Run a job": (job.train, job.party, "relay"),
-    "Use the results": (job.runs, job.report, job.predict, job.serve),
+    "Use the results": (job.runs, job.report, job.predict, "serve"),
     "Link tables without training": ("link", "encode"),
 }
 GROUPS = {"privacy": job.privacy_app}

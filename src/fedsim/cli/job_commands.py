@@ -300,36 +300,6 @@ def predict(
     )
 
 
-def serve(
-    job: opt.JobFile,
-    party: opt.PartyPath,
-    host: Annotated[str, option("ADDRESS", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("N", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
-    allow_host: Annotated[
-        list[str] | None, option("NAME", "Name by which clients address the service; may be repeated.")
-    ] = None,
-    token: Annotated[
-        Path | None, option("FILE", "File with the token that clients must send; by default one is created.")
-    ] = None,
-    tls_certificate: Annotated[Path | None, option("FILE", "Certificate of the service in PEM format.")] = None,
-    tls_key: Annotated[Path | None, option("FILE", "Private key of the certificate in PEM format.")] = None,
-    wait: opt.Wait = 5.0,
-    insecure: opt.Insecure = False,
-    quiet: Quiet = False,
-    verbose: opt.Verbose = False,
-    as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
-) -> None:
-    """Serve predictions over HTTP at the primary; the other parties run with --stay.
-
-    The service answers at /predict and /health, and has a page for browsers. Clients send a token, which is in the run
-    folder (serve.token) unless --token names another file.
-    """
-    from fedsim.cli.results import ServingOptions, run_serve
-
-    options = ServingOptions(host, port, tuple(allow_host or ()), token, tls_certificate, tls_key)
-    run_serve(job, party, options, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
-
-
 @privacy_app.command()
 def log(
     file: Annotated[Path, argument("FILE", "Audit log, such as rentals-run/audit.jsonl.")],

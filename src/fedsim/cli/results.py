@@ -1,21 +1,15 @@
-"""Use the results of a job: list runs, write reports, show audit logs, predict new records and serve predictions."""
+"""Use the results of a job: list runs, write reports, show audit logs and predict new records."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import secrets
-import socket
-import ssl
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,16 +25,14 @@ from fedsim.config.party_file import require_membership
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
 from fedsim.protocol.messages import Farewell, Role
-from fedsim.protocol.tls import is_loopback
 from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs import deletion
-from fedsim.runs.run_folder import TOKEN_FILE, AuditEntry, lock_run_folder, read_audit_log
+from fedsim.runs.run_folder import AuditEntry, lock_run_folder, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable
+from fedsim.storage.files import atomic_write, check_output_paths
 from fedsim.types import Explanation
 
 if TYPE_CHECKING:
@@ -130,8 +122,7 @@ def run_log(path: Path, mode: OutputMode) -> None:
 
 # Predictions
 
-MIN_TOKEN_LENGTH, MAX_SKIPPED_SHOWN = 16, 20
-SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
+MAX_SKIPPED_SHOWN = 20
 
 
 def run_predict(
@@ -162,7 +153,7 @@ def run_predict(
             raise InputError(message, code="no-such-column", column=column)
     with (
         measure_traffic(quiet=mode.silent) as traffic,
-        _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
+        open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
     ):
         convert = partial(convert_features, identifiers=predictor.identifiers, missing=data.missing if data else ())
         if skip_invalid:
@@ -262,85 +253,11 @@ def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: S
     return frame.with_columns(infer_numbers(frame.select(features), missing).iter_columns())
 
 
-@dataclass(frozen=True)
-class ServingOptions:
-    """Where the HTTP service listens, which host names and token it expects, and its TLS certificate and key."""
-
-    host: str
-    port: int
-    allowed_hosts: tuple[str, ...] = ()
-    token: Path | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-
-    def __post_init__(self) -> None:
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            message = "TLS needs a certificate and its key; give both --tls-certificate and --tls-key"
-            raise SettingError(message, code="half-a-certificate")
-
-    def uvicorn_settings(self) -> dict[str, Any]:
-        """Return what the server needs for TLS 1.3; nothing without a certificate."""
-        if self.tls_certificate is None or self.tls_key is None:
-            return {}
-        check_readable(self.tls_certificate)
-        check_readable(self.tls_key)
-        check_private(self.tls_key)
-        return {"ssl_certfile": self.tls_certificate, "ssl_keyfile": self.tls_key}
-
-
-def run_serve(
-    job: Path, party: Path, options: ServingOptions, wait: float, mode: OutputMode, *, insecure: bool
-) -> None:
-    """Serve predictions over HTTP until the process is stopped."""
-    import uvicorn
-
-    from fedsim.serving import create_app
-
-    host, port, secure = options.host, options.port, options.uvicorn_settings()
-    if options.token is not None:
-        _read_token(options.token)  # a bad one is reported before anything else is done
-    try:  # open the port before anything else is done
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, UnicodeError) as error:
-        number = getattr(error, "errno", None) or 0
-        reason = os.strerror(number) if number > 0 else "no such address"
-        message = f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port"
-        raise SettingError(message, code="cannot-listen") from error
-    with (
-        listener,
-        measure_traffic(quiet=mode.silent) as traffic,
-        _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
-        suppress(KeyboardInterrupt),  # the usual way to stop a service
-    ):
-        token_path = options.token or predictor.context.folder / TOKEN_FILE
-        if not token_path.exists():
-            with atomic_write(token_path, mode=0o600) as part:
-                part.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
-        guard = ConnectionGuard(listener.getsockname()[1], connection_limit())
-        hosts, style = {host, *options.allowed_hosts}, files("fedsim.report").joinpath("page.css")
-        app = create_app(
-            predictor, _read_token(token_path), hosts=hosts, guard=guard, style=style.read_text(encoding="utf-8")
-        )
-        settings = {**secure, "limit_concurrency": guard.limit, "timeout_graceful_shutdown": SHUTDOWN_SECONDS}
-        config = uvicorn.Config(app, log_level="warning", access_log=False, http="h11", ws="none", **settings)
-        config.load()
-        if config.ssl:
-            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-        elif not is_loopback(f"{host}:{port}"):
-            _logger.warning("token and records travel in plaintext; use --tls-certificate, or a proxy with TLS")
-        url = f"{'https' if config.ssl else 'http'}://{host}:{listener.getsockname()[1]}/"
-        text = f"Serving predictions at {url}. Clients send the token in {token_path}. Press Ctrl-C to stop."
-        facts = {"address": url, "token": str(token_path), "columns": predictor.columns}
-        mode.show(facts, lambda: typer.echo(text))
-        threading.Thread(target=predictor.keep_dialling, daemon=True).start()
-        guard.start()
-        uvicorn.Server(config).run(sockets=[listener])
-
-
 @contextmanager
-def _open_predictor(
+def open_predictor(
     job_path: Path, party: Path, wait: float, traffic: TrafficMeter, mode: OutputMode, *, insecure: bool
 ) -> Iterator[Predictor]:
+    """Open the party of a trained primary, and connect with the others until the block ends."""
     job, own = read_job(job_path), read_party_file(party)
     if own.role is not Role.PRIMARY:
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
@@ -354,19 +271,6 @@ def _open_predictor(
         for session in context.sessions():
             if not session.is_over:
                 session.send(Farewell())
-
-
-def _read_token(path: Path) -> str:
-    check_private(path)
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        message = f"cannot read the token in {path}; write one line of letters and digits"
-        raise FileError(message, code="invalid-token") from error
-    if len(token) < MIN_TOKEN_LENGTH:
-        message = f"the token in {path} has {len(token)} characters; use at least {MIN_TOKEN_LENGTH}"
-        raise FileError(message, code="token-too-short", limit=MIN_TOKEN_LENGTH)
-    return token
 
 
 # Data protection

@@ -21,7 +21,6 @@ import grpc
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol import TLS13_ONLY, Party, certificates, tls
 from fedsim.protocol.addresses import RelayAddress, is_direct, open_connection
-from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
 from fedsim.registry import SERVICES
@@ -107,7 +106,7 @@ class GrpcListener:
         self._open: dict[Party | None, int] = {}
         self._revoked: set[Party] = set()  # callers whose refusal was logged
         self._lock = threading.Lock()
-        handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
+        handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), SERVICES["connection-limit"]()
         relay, self.address = RelayAddress.parse(address), address
         self.registration: Any = SERVICES["relay-registration"](relay, credentials) if relay else None
         self._server = grpc.server(
@@ -129,7 +128,7 @@ class GrpcListener:
             hint = "stop the other program, or change the port in the job file of every party; approvals stay valid"
             raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
         # Behind a relay, what connects has shown a certificate to it, and this process opens the connections itself.
-        self.guard = None if relay else ConnectionGuard(port, limit)
+        self.guard: Any = None if relay else SERVICES["connection-guard"](port, limit)
         self._server.start()
         if self.guard:
             self.address = f"{address.rpartition(':')[0]}:{port}"
@@ -175,7 +174,7 @@ class GrpcListener:
         context.add_callback(stream.call_ended)
         threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
         try:
-            with self.guard.hold(grpc_endpoint(context.peer())) if self.guard else nullcontext():
+            with self.guard.hold(context.peer()) if self.guard else nullcontext():
                 yield from stream.outgoing()
         finally:
             stream.close()

@@ -23,13 +23,13 @@ from fedsim.report.model_charts import plot_gates
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor
 from fedsim.runtime.run_local import run_local
-from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
 from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
 from fedsim_ops.link_charts import plot_links
+from fedsim_ops.service import create_app
 from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE, until
 

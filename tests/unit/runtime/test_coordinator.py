@@ -9,7 +9,7 @@ from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.protocol.messages import Role
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.serving import create_app
+from fedsim_ops.service import create_app
 from job_fixtures import lay_out, read_all
 
 LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}

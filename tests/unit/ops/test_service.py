@@ -17,11 +17,12 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.runtime.predictor import Predictions, Predictor
-from fedsim.serving import create_app, service
 from fedsim.training import explain
 from fedsim.training.explain import Matches
+from fedsim_ops import service
+from fedsim_ops.connection_guard import ConnectionGuard
+from fedsim_ops.service import create_app
 from prediction_fixtures import SOLO, World
 from session_fixtures import PATIENCE, until
 

@@ -22,12 +22,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedsim.errors import AwayError, FedSimError, InputError, PeerError, replace_unprintable
-from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.party_context import PartyObserver
 from fedsim.runtime.predictor import Predictions, Predictor
 from fedsim.types import Explanation
 from fedsim.version import VERSION
+from fedsim_ops.connection_guard import ConnectionGuard
 
 MAX_RECORDS = 1000
 MAX_OTHER_KEYS = 100  # of a record, besides the columns of the job; they are ignored
@@ -150,7 +150,7 @@ def create_app(
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
     def page() -> HTMLResponse:
-        text = files("fedsim.serving").joinpath("serving.html").read_text(encoding="utf-8")
+        text = files("fedsim_ops").joinpath("service.html").read_text(encoding="utf-8")
         return HTMLResponse(
             text.replace("/* style */", style), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}
         )

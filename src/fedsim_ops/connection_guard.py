@@ -95,8 +95,9 @@ class ConnectionGuard(threading.Thread):
         self._null, self._reserve = (os.open(os.devnull, os.O_RDONLY) for _ in range(2))
 
     @contextmanager
-    def hold(self, caller: Endpoint | None) -> Iterator[None]:
-        """Leave the connection of this caller alone while the block runs."""
+    def hold(self, caller: Endpoint | str | None) -> Iterator[None]:
+        """Leave the connection of this caller, or of a peer as gRPC writes it, alone while the block runs."""
+        caller = grpc_endpoint(caller) if isinstance(caller, str) else caller
         with self._lock:
             self._held[caller] += 1
         try:

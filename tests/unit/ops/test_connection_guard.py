@@ -12,12 +12,13 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from fedsim.protocol import connection_guard, tls
+from fedsim.protocol import tls
 from fedsim.protocol.addresses import split_address
 from fedsim.protocol.certificates import server_name
-from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Save
+from fedsim_ops import connection_guard
+from fedsim_ops.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
 from fedsim_ops.tls_probe import probe_tls
 from session_fixtures import CITY, PATIENCE, RENTALS, frame_of, until
 from tls_fixtures import CREDENTIALS, echo, is_served, limited_listener, listening
