@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -20,7 +19,7 @@ from fedsim.hyperparameters import TrainingSettings, hyperparameters
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
-from fedsim.protocol.addresses import RELAY_SCHEME
+from fedsim.protocol.addresses import RELAY_SCHEME, split_address
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS, SPLITS, WIRE_FORMATS
 
@@ -42,8 +41,6 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
 METRES_PER_KM = 1000.0
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
-_HOST = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
-_ADDRESS = re.compile(rf"({_HOST}):([0-9]{{1,5}})")
 
 
 def _texts(settings: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -59,25 +56,12 @@ def _texts(settings: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from _texts(inner, path)
 
 
-def check_listen_address(text: str) -> str:
-    """Return the address if a party can listen there; port 0 stands for any free port.
-
-    >>> check_listen_address("[::1]:7411")
-    '[::1]:7411'
-    """
-    match = _ADDRESS.fullmatch(text)
-    if not match or int(match.group(3)) > 65535:
-        message = f"'{text[:60]}' is not a valid address; give host and port, such as 127.0.0.1:7411"
-        raise SettingError(message, code="invalid-address")
-    return text
-
-
 def _check_peer_address(text: str) -> str:
     place, mark, label = text.removeprefix(RELAY_SCHEME).partition("/")
     if mark and not (text.startswith(RELAY_SCHEME) and PARTY_NAME.fullmatch(label)):
         message = f"'{text[:80]}' is not a valid address; write host:port, or relay://host:port/label with a label of"
         raise SettingError(f"{message} {PARTY_NAME_RULE}", code="invalid-address")
-    if int(check_listen_address(place).rpartition(":")[2]) == 0:
+    if split_address(place)[1] == 0:
         raise SettingError(f"'{text}' has port 0; give a port from 1 to 65535", code="invalid-address")
     return text
 

@@ -20,12 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from fedsim.config.job import Job, PartyName, check_listen_address
+from fedsim.config.job import Job, PartyName
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import have_same_name, missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import FileError, InputError, SettingError, nearest_word, replace_unprintable
-from fedsim.protocol.addresses import Proxy, RelayAddress
+from fedsim.protocol.addresses import Proxy, RelayAddress, split_address
 from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, read_credentials
@@ -322,7 +322,7 @@ class ConnectionSettings(ConfigSection):
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
         if self.listen is not None:
-            check_listen_address(self.listen)
+            split_address(self.listen)
         if self.proxy is not None:
             Proxy.parse(self.proxy)
         elif self.proxy_login is not None:
@@ -342,7 +342,7 @@ class TelemetrySettings(ConfigSection):
     @model_validator(mode="after")
     def _check_metrics_address(self) -> Self:
         if self.metrics is not None:
-            check_listen_address(self.metrics)
+            split_address(self.metrics)
         return self
 
 

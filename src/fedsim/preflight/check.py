@@ -7,16 +7,14 @@ function and list it above ``check_job``; the checks of a party's table are in `
 import errno
 import fcntl
 import os
-import platform
 import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from datetime import datetime
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
@@ -37,16 +35,11 @@ from fedsim.registry import SERVICES
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.storage.files import SecretSource
-from fedsim.version import VERSION
 
-# Packages by module name; they are not imported here, because some take seconds.
-PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
-GPU_FILES = (Path("/dev/nvidia0"), Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the last under WSL
 WRITABLE_BY_OTHERS = 0o022
 DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
 READABLE_BY_OTHERS = 0o077
 FINGERPRINT_DIGITS = 12
-MAX_CLOCK_SKEW = timedelta(minutes=5)  # between machines that share a disk
 CALL_TIMEOUT_SECONDS = 3.0
 DIALLED_ROLES = {Role.PRIMARY: (Role.COORDINATOR,), Role.SECONDARY: (Role.COORDINATOR, Role.PRIMARY)}
 OTHER_MACHINE_HINT = "run this check on the party's machine, or set network.listen in the party file"
@@ -61,7 +54,7 @@ CheckSubjectT = TypeVar("CheckSubjectT")
 
 @dataclass(frozen=True)
 class CheckSection:
-    """The findings about one subject: the job, the machine or a party."""
+    """The findings about one subject: the job or a party."""
 
     title: str
     findings: tuple[CheckFinding, ...]
@@ -124,58 +117,13 @@ def unique_findings(findings: Iterable[CheckFinding]) -> tuple[CheckFinding, ...
 # The machine
 
 
-def check_software(_: Job | None) -> Iterator[CheckFinding]:
-    """Check that the required packages are installed, and report their versions."""
-    versions = {"Python": platform.python_version(), "fedsim": VERSION}
-    for module, package in PACKAGES.items():
-        try:
-            versions[module] = version(package)
-        except PackageNotFoundError:
-            versions[module] = ""
-        if find_spec(module) is None or not versions[module]:
-            message = f"the package {package} is not installed"
-            yield failure("software", message, "reinstall FedSim: pip install fedsim-vfl", code="missing-package")
-    yield info("software", ", ".join(f"{name} {number}" for name, number in versions.items() if number))
-
-
-def check_processors(job: Job | None) -> Iterator[CheckFinding]:
-    """Check that there is a processor for every thread of the job."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if job and job.training.threads > available:
-        message = f"training.threads is {job.training.threads}, but this machine has {available} processors"
-        fix = "lower it in the job; more threads than processors are slow"
-        yield warning("processors", message, fix, code="too-many-threads")
-    else:
-        yield ok("processors", f"{available}")
-
-
-def check_device(place: CheckedParty) -> Iterator[CheckFinding]:
-    """Check that there is a GPU where the party file asks for one; only torch, a slow import, knows if it is usable."""
-    if place.own.device == "cuda" and not any(path.exists() for path in GPU_FILES):
-        fix = f'run this check on the party\'s machine, or set device = "auto" in {place.own.path}'
-        yield warning("device", "device is cuda, but this machine has no NVIDIA GPU", fix, code="no-gpu")
-
-
 def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
-    """Check that what exports metrics is installed, and who can read them."""
-    settings = place.own.telemetry
-    if settings.metrics and not _is_installed("prometheus_client"):
-        fix = "pip install fedsim-vfl[telemetry]"
-        yield failure("telemetry", "the package prometheus_client is not installed", fix, code="missing-package")
-    if settings.metrics and (fault := _find_port_fault(settings.metrics)):
-        message = f"{fault.message}, so there will be no metrics"
-        yield warning("telemetry", message, "choose another address in telemetry.metrics", code=fault.code)
-    if settings.metrics and not is_loopback(settings.metrics):
-        message = f"anyone who can reach {settings.metrics} can read this party's metrics, without a password"
+    """Check who can read the metrics."""
+    metrics = place.own.telemetry.metrics
+    if metrics and not is_loopback(metrics):
+        message = f"anyone who can reach {metrics} can read this party's metrics, without a password"
         fix = "use 127.0.0.1, or let only Prometheus reach the port"
         yield warning("telemetry", message, fix, code="public-metrics")
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it is missing
-        return False
 
 
 def check_engine(place: CheckedParty) -> Iterator[CheckFinding]:
@@ -273,19 +221,6 @@ def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
     if relay := RelayAddress.parse(address):
         yield ok("port", f"none is opened: other parties connect through the relay {relay.address}")
         return
-    fault = _find_port_fault(address)
-    yield failure("port", fault.message, fault.fix, code=fault.code) if fault else ok("port", f"{address} is free")
-
-
-@dataclass(frozen=True)
-class _PortFault:
-    message: str
-    fix: str
-    code: str
-
-
-def _find_port_fault(address: str) -> _PortFault | None:
-    """Return why nobody can listen at an address now; None if it is free."""
     host, number = split_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
@@ -293,48 +228,44 @@ def _find_port_fault(address: str) -> _PortFault | None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
     except (socket.gaierror, UnicodeError):
-        return _PortFault(f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, "unknown-host")
+        yield failure("port", f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, code="unknown-host")
     except OSError as error:
         what, fix = _PORT_ERRORS.get(error.errno or 0, (f"cannot be used ({error.strerror})", OTHER_MACHINE_HINT))
-        return _PortFault(f"{address} {what}", fix, "port-unavailable")
-    return None
+        yield failure("port", f"{address} {what}", fix, code="port-unavailable")
+    else:
+        yield ok("port", f"{address} is free")
 
 
-@dataclass(frozen=True)
-class PeerCheck:
-    """Connects to the parties that a party calls: a TLS handshake that shows its certificate only."""
-
-    credentials: Credentials | None
-
-    def __call__(self, case: table.PartyInJob) -> Iterator[CheckFinding]:
-        peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES.get(case.own.role, ())]
-        if self.credentials is None:
-            message = "no connection was tried, because there is no valid certificate"
-            if peers:
-                yield warning("peers", message, "fix the certificate first", code="no-certificate")
-            return
-        used = [*peers, case.own.party] if case.own.role is not Role.SECONDARY else peers
-        relays = filter(None, (RelayAddress.parse(case.job.address_of(party)) for party in used))
-        for relay in dict.fromkeys(relays):
-            try:
-                SERVICES["relay-check"](relay, self.credentials, case.own.party, CALL_TIMEOUT_SECONDS)
-                yield ok("relay", f"the relay {relay.address} answers and accepts the certificate")
-            except ConnectionLost as lost:
-                yield error_finding("relay", str(lost), code=lost.code)
-        for peer in peers:
-            address = case.job.address_of(peer)
-            probe = SERVICES["tls-probe"](address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
-            if probe.reason:
-                if not probe.code.startswith("relay-"):  # reported above
-                    yield error_finding("peers", probe.reason, code="peer-unreachable")
-                continue
-            started = time.perf_counter()
-            try:
-                open_connection(address, self.credentials, peer, CALL_TIMEOUT_SECONDS).close()
-                latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
-            except (OSError, ConnectionLost):
-                latency = ""
-            yield info("peers", f"{peer} answers at {address}{latency}")
+def check_peers(credentials: Credentials | None, case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Connect to the parties that a party calls: a TLS handshake that shows its certificate only."""
+    peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES.get(case.own.role, ())]
+    if credentials is None:
+        message = "no connection was tried, because there is no valid certificate"
+        if peers:
+            yield warning("peers", message, "fix the certificate first", code="no-certificate")
+        return
+    used = [*peers, case.own.party] if case.own.role is not Role.SECONDARY else peers
+    relays = filter(None, (RelayAddress.parse(case.job.address_of(party)) for party in used))
+    for relay in dict.fromkeys(relays):
+        try:
+            SERVICES["relay-check"](relay, credentials, case.own.party, CALL_TIMEOUT_SECONDS)
+            yield ok("relay", f"the relay {relay.address} answers and accepts the certificate")
+        except ConnectionLost as lost:
+            yield error_finding("relay", str(lost), code=lost.code)
+    for peer in peers:
+        address = case.job.address_of(peer)
+        probe = SERVICES["tls-probe"](address, credentials, peer, CALL_TIMEOUT_SECONDS)
+        if probe.reason:
+            if not probe.code.startswith("relay-"):  # reported above
+                yield error_finding("peers", probe.reason, code="peer-unreachable")
+            continue
+        started = time.perf_counter()
+        try:
+            open_connection(address, credentials, peer, CALL_TIMEOUT_SECONDS).close()
+            latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
+        except (OSError, ConnectionLost):
+            latency = ""
+        yield info("peers", f"{peer} answers at {address}{latency}")
 
 
 # Membership, policy and approval
@@ -416,7 +347,7 @@ def _check_private_file(check: str, path: SecretSource) -> Iterator[CheckFinding
         yield warning(check, message, f"chmod 600 {path}", code="readable-by-others")
 
 
-# Certificates, and the clock by which they are valid
+# Certificates
 
 
 def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
@@ -463,23 +394,6 @@ def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
         return party_file.party_credentials(own, now)
     except FedSimError:
         return None
-
-
-def check_clock(place: CheckedParty) -> Iterator[CheckFinding]:
-    """Check that no file of the party has a modification time in the future."""
-    own = place.own
-    files = [own.path, own.data.file if own.data else None, own.linkage.key if own.linkage else None]
-    files += [own.tls.authority, own.tls.certificate, own.tls.key] if own.tls else []
-    for path in (file for file in files if isinstance(file, Path)):
-        try:
-            written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        except (OSError, OverflowError, ValueError):
-            continue  # reported where the file is read
-        if written - place.now > MAX_CLOCK_SKEW:
-            message = f"{path} was modified at {written:%Y-%m-%d %H:%M} UTC, which is in the future"
-            yield warning("clock", message, "set the clock; certificates depend on it", code="clock-behind")
-            return
-    yield ok("clock", f"{place.now:%Y-%m-%d %H:%M} UTC")
 
 
 # Checks that need the files of several parties of a job
@@ -540,7 +454,6 @@ def _check_same_authority(members: Members) -> Iterator[CheckFinding]:
 
 # All checks
 
-MACHINE_CHECKS = (("software", check_software), ("processors", check_processors))
 JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]]], ...] = (
     ("takes part", check_membership),
     ("records", table.check_records),
@@ -560,9 +473,7 @@ PARTY_CHECKS = (
     ("linkage key", check_key_file),
     ("certificate", check_certificate),
     ("proxy", check_proxy),
-    ("clock", check_clock),
     ("folder", check_folder),
-    ("device", check_device),
     ("telemetry", check_telemetry),
     ("engine", check_engine),
 )
@@ -605,8 +516,7 @@ def check_job(
     columns = {party.own.name: party.columns for party in parties if party.own and party.columns}
     n_features = {name: len(own.features) for name, own in columns.items() if own.features}
     estimate = estimate_cost(job, build_workload(job, n_records, n_features), link) if job else None
-    machine_findings = unique_findings(run_checks(MACHINE_CHECKS, job))
-    sections = [CheckSection(title, tuple(findings)), CheckSection("this machine", machine_findings)]
+    sections = [CheckSection(title, tuple(findings))]
     sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
     members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
     if job and len(members) > 1:
@@ -660,7 +570,7 @@ def _check_party(
         member = own.party in job.parties
         findings += run_checks(JOB_CHECKS if member else JOB_CHECKS[:1], case)
         if member and call_peers:
-            findings += run_checks([("peers", PeerCheck(load_credentials(own, now)))], case)
+            findings += run_checks([("peers", partial(check_peers, load_credentials(own, now)))], case)
     findings += run_checks(PARTY_CHECKS, CheckedParty(own, now))
     return CheckSection(f"{own.party} ({party.path})", unique_findings(findings))
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from fedsim.protocol.tls import Credentials
 
 RELAY_SCHEME = "relay://"
-_ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]+):([0-9]{1,5})")
+_HOST = r"\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]|[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?"
+_ADDRESS = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
 _PROXY = re.compile(r"(http|socks5)://([^/@]+:[0-9]{1,5})/?")
 
 
@@ -29,10 +30,10 @@ def split_address(address: str) -> tuple[str, int]:
     (('rentals.example.org', 7411), ('::1', 0))
     """
     found = _ADDRESS.fullmatch(address)
-    if found is None or int(found[2]) > 65535:
+    if found is None or int(found["port"]) > 65535:
         hint = "write host:port, as in rentals.example.org:7411"
-        raise SettingError(f"invalid address {address[:60]!a}; {hint}", code="bad-address")
-    return found[1].strip("[]"), int(found[2])
+        raise SettingError(f"invalid address {address[:60]!a}; {hint}", code="invalid-address")
+    return found["host"].strip("[]"), int(found["port"])
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 
 from check_fixtures import (
     CITY,
-    DAY,
     Change,
     assert_found,
     cell,
@@ -66,11 +63,6 @@ def ids(folder: Path) -> None:
     column(folder, "flats.csv", "id", [str(number) for number in range(1000, 1120)])
 
 
-def into_future(folder: Path) -> None:
-    later = (datetime.now(UTC) + DAY).timestamp()
-    os.utime(folder / "flats.csv", (later, later))
-
-
 def without_tls(folder: Path) -> None:
     before, _, behind = (folder / "city.toml").read_text().partition("[tls]")
     (folder / "city.toml").write_text(before + behind[behind.index("[data]") :])
@@ -113,10 +105,6 @@ WARNED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     ),
     "metrics that anybody can read": (
         watched('metrics = "0.0.0.0:9464"'), "telemetry", "public-metrics", ("0.0.0.0:9464", "127.0.0.1")
-    ),
-    "a file of the future": (into_future, "clock", "clock-behind", ()),
-    "more threads than processors": (
-        renamed("job.toml", "epochs = 8", "epochs = 8\nthreads = 1024"), "processors", "too-many-threads", ("1024",)
     ),
 }  # fmt: skip
 

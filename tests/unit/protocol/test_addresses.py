@@ -19,7 +19,7 @@ from tls_fixtures import CREDENTIALS
 def test_a_proxy_is_a_url_without_user(url):
     with pytest.raises(SettingError) as refused:
         Proxy.parse(url)
-    assert refused.value.code in ("invalid-proxy", "bad-address")
+    assert refused.value.code in ("invalid-proxy", "invalid-address")
     assert "secret" not in str(refused.value)
 
 
@@ -30,9 +30,9 @@ def test_a_login_that_socks_cannot_write_is_refused():
 
 @pytest.mark.parametrize("address", ["flats.example.org", "flats.example.org:", ":7411", "::1:7411", "flats:65536"])
 def test_an_address_without_a_host_or_a_possible_port_is_refused(address):
-    with raises(SettingError, "bad-address"):
+    with raises(SettingError, "invalid-address"):
         split_address(address)
-    with raises(SettingError, "bad-address"):
+    with raises(SettingError, "invalid-address"):
         RelayAddress.parse(f"relay://{address}/flats")
 
 
