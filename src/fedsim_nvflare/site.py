@@ -19,7 +19,7 @@ from fedsim.cli.party import run_party
 from fedsim.config import PartyFile, read_party_file
 from fedsim.protocol.messages import Role
 from fedsim.runs.run_folder import make_private_folder
-from fedsim_nvflare.components import FAILED, FINISHED, REPORT
+from fedsim_nvflare.components import EPOCHS_TAG, FAILED, FINISHED, REPORT
 
 import nvflare.client as flare  # isort: skip # after FedSim, which restricts gRPC to TLS 1.3
 
@@ -73,12 +73,24 @@ def run_site(job: Path, party_file: Path) -> tuple[dict[str, Any], ExitCode]:
 
 
 def _hooks(own: PartyFile) -> list[Hook]:
-    """Return the primary's hook; the other parties do not load the training."""
+    """Return the primary's hook, which reports every epoch, with metrics if its policy says so, to NVFlare's server."""
     if own.role is not Role.PRIMARY:
         return []
-    from fedsim_nvflare.epoch_reporter import EpochReporter  # noqa: PLC0415
+    from nvflare.client.tracking import SummaryWriter  # noqa: PLC0415
 
-    return [EpochReporter(metrics=own.policy.report_metrics)]
+    from fedsim.training import Epoch, Hook  # noqa: PLC0415 - the other parties do not load the training
+
+    writer = SummaryWriter()
+
+    class EpochReporter(Hook):
+        def epoch_ended(self, epoch: Epoch) -> None:
+            figures: dict[str, float] = {EPOCHS_TAG: epoch.number}
+            if own.policy.report_metrics:
+                figures |= {f"validation_{name}": value for name, value in epoch.validation.items()}
+            for name, value in figures.items():
+                writer.add_scalar(name, float(value), global_step=epoch.number)
+
+    return [EpochReporter()]
 
 
 if __name__ == "__main__":

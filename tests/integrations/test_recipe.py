@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -107,18 +105,6 @@ def test_only_the_job_file_and_paths_travel(place, tmp_path):
         f"app_{app}/custom/fedsim_nvflare/components.py" for app in (*NAMES, "server")
     }
     assert not list((tmp_path / "without").rglob("custom"))
-
-
-def test_the_server_needs_no_fedsim(place, tmp_path):
-    recipe_of(place).export(str(tmp_path))
-    code = """
-import sys
-sys.path = [path for path in sys.path if not path.endswith("/src")] + [sys.argv[1]]
-import fedsim_nvflare.components
-assert "fedsim" not in sys.modules
-"""
-    custom = tmp_path / "flats" / "app_server" / "custom"
-    subprocess.run([sys.executable, "-I", "-c", code, custom], check=True)
 
 
 # --- the simulator -----------------------------------------------------------------------------------------------

@@ -7,14 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from error_fixtures import raises
 from fedsim.config.disclosure import describe_disclosure, summarise_settings
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
 from fedsim.config.stored_audit import audit_path
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, FileError
 from fedsim.linkage.encoding import PlacePosition, Schema, SchemaField
-from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.tls import read_credentials
+from fedsim.runs.approval import (
+    ApprovalError,
+    approval_path,
+    approve,
+    find_approval,
+    read_statement,
+    require_approval,
+    sign_statement,
+)
 from fedsim.runs.run_folder import run_path
+from fedsim_ops.authority import issue_certificates, party_files
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 HEADER = ["id", "latitude", "lon", "rooms", "rent"]
@@ -176,3 +188,38 @@ def test_a_coordinator_reads_that_it_holds_distances(tmp_path):
     text = disclosure(tmp_path, "notary")
     assert "50 rows of secondary 'rentals'" in text["to primary 'city'"]
     assert "distances" in text["stays here"]
+
+
+# A statement counts only if the party that it names signed it
+
+CITY, RENTALS = Party(Role.PRIMARY, "city"), Party(Role.SECONDARY, "rentals")
+FACTS = {"party": str(RENTALS), "approval": "ab" * 32}
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certs")
+    for place in (folder, folder / "other"):
+        issue_certificates(place, [CITY, RENTALS], datetime.now(UTC))
+    return folder
+
+
+def credentials(folder, party):
+    return read_credentials(folder / "ca.pem", *party_files(folder, party), party)
+
+
+def test_a_signed_statement_has_its_facts(certs):
+    signed = sign_statement(FACTS, credentials(certs, RENTALS))
+    assert read_statement(signed, (certs / "ca.pem").read_bytes()) == FACTS
+    assert read_statement(signed, None) == FACTS
+
+
+def test_a_statement_that_its_party_did_not_sign_is_refused(certs):
+    signed, authority = sign_statement(FACTS, credentials(certs, RENTALS)), (certs / "ca.pem").read_bytes()
+    by_city = sign_statement(FACTS, credentials(certs, CITY))
+    by_another_authority = sign_statement(FACTS, credentials(certs / "other", RENTALS))
+    changed = signed | {"statement": signed["statement"].replace("ab", "cd")}
+    unsigned = sign_statement(FACTS, None)
+    for forged in (by_city, by_another_authority, changed, unsigned, signed | {"signature": ""}, [1], None):
+        with raises(FileError, "not-signed"):
+            read_statement(forged, authority)
