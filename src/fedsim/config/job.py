@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
-from fedsim.config.removed import with_unused, without_unused
-from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
+from fedsim.config.toml_file import (
+    ConfigFile,
+    ConfigSection,
+    OneOf,
+    RuleError,
+    real_number,
+    setting,
+    whole_number,
+    with_unused,
+    without_unused,
+)
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings, hyperparameters

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, resolve_columns
-from fedsim.config.removed import without_unused
+from fedsim.config.toml_file import without_unused
 from fedsim.errors import FedSimError, FileError
 from fedsim.protocol.certificates import PARSE_ERRORS, certificate_party, certificate_pem, issued_by, read_certificates
 from fedsim.protocol.tls import Credentials

@@ -16,7 +16,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import TypeAdapter, ValidationError
 
-from fedsim.config.removed import without_unused
+from fedsim.config.toml_file import without_unused
 from fedsim.data.column_names import is_name_part_column, is_personal_column
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write

@@ -9,8 +9,7 @@ import pytest
 
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.config.removed import REMOVED_SETTINGS
-from fedsim.config.toml_file import ConfigFileError
+from fedsim.config.toml_file import REMOVED_SETTINGS, ConfigFileError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LINES = {  # what a file of an earlier version said, by the setting that is gone
