@@ -168,6 +168,8 @@ def record_path() -> list[str]:
     for module in pkgutil.walk_packages([str(SOURCE / CORE)], f"{CORE}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)  # so that no module is executed while files are noted
+    sys.path.insert(0, str(TESTS))
+    importlib.import_module("job_fixtures")  # likewise, as it makes files of its own
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -194,7 +196,6 @@ def _train_and_predict(job_path: Path, paths: list[Path]) -> None:
     transport = importlib.import_module("fedsim.protocol.transport").InProcessTransport()
     job, files = read_job(job_path), [read_party_file(path) for path in paths]
     importlib.import_module("fedsim.runtime.run_local").run_local(job, files)
-    sys.path.insert(0, str(TESTS))
     staying = importlib.import_module("job_fixtures").staying
     primary = next(file for file in files if file.role == "primary")
     versions = context.software_versions()
