@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from fedsim.cli.options import parse_names
 from fedsim.cli.output import wrap_text
 from fedsim.config import read_job
@@ -29,6 +31,7 @@ from fedsim.data.splits import single_record_error
 from fedsim.data.sql import TableSource, parse_source
 from fedsim.data.table_reader import apply_formats, detect_separator, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
+from fedsim.linkage.direct.encrypted_table import round_up as round_tokens
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.report.formatting import pluralise
@@ -86,6 +89,7 @@ class InitRequest:
     date_format: CellFormat | None = None
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
     dry_run: bool = False
+    direct: bool = False
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
         """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
@@ -133,7 +137,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     _check_several(sources, request)
     if "primary" not in sources and (folder / JOB_FILE).exists():
         return _init_for_received_job(request, sources["secondary"], folder, force=force, say=say)
-    names = propose_party_names(sources)
+    names = _propose_names(sources, request)
     files = {key: f"{name}.toml" for key, name in names.items() if key in sources or len(sources) > 1}
     _check_targets(folder, [JOB_FILE, *files.values()], force=force or request.dry_run)
     separators = detect_separators(sources, request.separators)
@@ -170,7 +174,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     plan = SetupPlan(
         names=names,
         links=links,
-        sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
+        sigma=None if request.direct else proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
         split=split,
         label=label,
@@ -178,6 +182,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         epochs=request.epochs,
         length=_propose_length(primary, request.epochs) if primary else None,
         own=own,
+        direct=request.direct,
+        max_tokens={key: _count_tokens(primary, linked) for key, linked in links.items()} if primary else {},
     )
     # What is wrong with a column of the primary is found with every secondary, but reported once.
     warnings = list(dict.fromkeys([*(note for linked in links.values() for note in linked.notes), *warnings]))
@@ -186,12 +192,32 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     written = []
     if not request.dry_run:
         texts = {JOB_FILE: render_job(plan)} | {file: render_party(plan, key, folder) for key, file in files.items()}
-        written = _write_files(folder, texts, key="primary" in sources)
+        written = _write_files(folder, texts, key="primary" in sources and not request.direct)
         say(format_line("wrote", ", ".join(written)))
         say(format_line("kinds", f"change them in {' and '.join(files[key] for key in own)}, features.kinds"))
         for line in _next_step_lines(plan, folder, list(files.values())):
             say(line)
     return _summarise_plan(plan, warnings, folder, written)
+
+
+def _propose_names(sources: Mapping[str, TableSource], request: InitRequest) -> dict[str, str]:
+    """Return a name for every party of the job by its key."""
+    names = propose_party_names(sources)
+    if not request.direct:
+        return names
+    if request.sigma is not None:
+        message = "--sigma is noise on similarities, which a coordinator adds; omit it, or omit --direct"
+        raise SettingError(message, code="sigma-without-coordinator")
+    return {key: name for key, name in names.items() if key != "coordinator"}
+
+
+def _count_tokens(primary: TableProfile, linked: LinkageProposal) -> int:
+    """Return a round number above that of the tokens of all records, a quarter more for new ones."""
+    if linked.tokens is None:
+        return 0
+    cells = {agreed: primary.columns[own].cells for agreed, own in linked.columns_of("primary").items()}
+    count = sum(len(np.unique(field.tokens.token)) for field in linked.tokens.query_tokens(cells, primary.name))
+    return round_tokens(count + count // 4)
 
 
 def _label_is_in_secondary(request: InitRequest, tables: Mapping[str, TableProfile]) -> bool:
@@ -229,12 +255,15 @@ def _init_for_received_job(
     separator = detect_separators({"secondary": source}, request.separators)["secondary"]
     table, chosen, notes = _read_profile(request, source, separator, say)
     terms = job.secondaries[name]
-    own = _find_agreed_columns(request, table, terms.encoding.columns)
+    own = _find_agreed_columns(request, table, terms.columns)
     pairs = tuple(IdentifierPair(agreed, None, column) for agreed, column in own.items())
     features = _propose_features(table, {name: own}, None, of_primary=False)
     plan = SetupPlan(
         names={"secondary": name},
-        links={"secondary": LinkageProposal(pairs, terms.encoding, terms.metric, terms.k, None, ())},
+        links={
+            "secondary": LinkageProposal(pairs, terms.filters, terms.metric, terms.k, None, (), tokens=terms.tokens)
+        },
+        direct=job.direct,
         sigma=terms.sigma,
         task=None,
         split=Guess(job.task.split, f"as in {JOB_FILE}"),
@@ -251,8 +280,8 @@ def _init_for_received_job(
         say(format_line("kinds", f"change them in {file}, features.kinds"))
         marked = f", fill in the marked settings of {JOB_FILE} with the other parties, then"
         say(f"\nNext{marked if unfilled_lines(folder / JOB_FILE) else ''}:")
-        copy = f"# get {KEY_FILE} from the primary over a secure channel"
-        for line in _command_lines(folder, [copy, *_party_commands("secondary", name, "check", "approve", "party")]):
+        copy = [] if job.direct else [f"# get {KEY_FILE} from the primary over a secure channel"]
+        for line in _command_lines(folder, [*copy, *_party_commands("secondary", name, "check", "approve", "party")]):
             say(line)
     return _summarise_plan(plan, notes, folder, written)
 
@@ -329,7 +358,7 @@ def _summarise_plan(plan: SetupPlan, warnings: list[str], folder: Path, files: S
     """Return the proposal for ``--json``."""
     linkages = {}
     for key, linked in plan.links.items():
-        kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
+        kinds = {column: kind for columns, kind, _ in _linked_fields(plan, linked) for column in columns}
         pairs = [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs]
         quality = asdict(linked.quality) if linked.quality else None
         linkages[plan.names[key]] = {"link_by": pairs, "k": linked.k, "metric": linked.metric, "quality": quality}
@@ -520,7 +549,7 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
     for key, linked in plan.links.items():
         if several:
             yield format_line("secondary", plan.names[key])
-        yield from _linkage_lines(linked)
+        yield from _linkage_lines(plan, linked)
     for name, guess in (
         ("label", plan.label),
         ("task", plan.task),
@@ -530,6 +559,7 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
         if guess:
             yield format_line(name, f"{guess.word}, {guess.reason}")
     noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"
+    noise = "linked directly, without a coordinator" if plan.direct else noise
     for key, linked in plan.links.items():
         source = f" from {plan.names[key]}" if several else ""
         yield format_line("partners", f"{linked.k} per record{source}; {noise}")
@@ -538,19 +568,29 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
         yield format_line("warning", note)
 
 
-def _linkage_lines(linked: LinkageProposal) -> Iterator[str]:
+def _linked_fields(plan: SetupPlan, linked: LinkageProposal) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Yield the columns of every field with the kind of its tokens or encoding, and its resolution or size."""
+    if plan.direct and linked.tokens is not None:
+        for field_ in linked.tokens.fields:
+            yield field_.columns, field_.kind.KIND, f"tokens{field_.kind.shown and f' {field_.kind.shown}'}"
+        return
+    for linking in linked.schema.fields if linked.schema else ():
+        kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
+        if linked.schema and linked.schema.positions:  # such encodings have one setting, their resolution
+            (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
+            detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
+        yield tuple(linking.columns), kind, detail
+
+
+def _linkage_lines(plan: SetupPlan, linked: LinkageProposal) -> Iterator[str]:
     """Yield by which columns a secondary links, and how well."""
     pairs = {
         pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
     }
-    for linking in linked.schema.fields:
-        columns = ", ".join(" = ".join(pairs[column]) for column in linking.columns)
-        kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
-        if linked.schema.positions:  # such encodings have one setting, their resolution
-            (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
-            detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
+    for named, kind, detail in _linked_fields(plan, linked):
+        columns = ", ".join(" = ".join(pairs[column]) for column in named)
         yield format_line("link by", f"{columns} ({kind}, {detail})")
-    if linked.quality:
+    if linked.quality and not plan.direct:
         title = "linkage"
         for row in linked.quality.rows():
             yield format_line(title, f"{row.name:<10}{row.value}")
@@ -584,13 +624,17 @@ def _next_step_lines(plan: SetupPlan, folder: Path, files: Sequence[str]) -> Ite
     """Yield the commands to run next, as the user would type them."""
     if not plan.whole:
         yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
-        if "secondary" in plan.own:
+        if plan.direct:
+            copy = "# nothing else is exchanged: there is no key"
+        elif "secondary" in plan.own:
             copy = f"# get {KEY_FILE} from the primary over a secure channel"
         else:
             copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
         (role,) = plan.own
         commands = _party_commands(role, plan.names[role], "check", "approve")
         yield from _command_lines(folder, [copy, *commands])
+        if plan.direct:
+            return
         yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
     yield "\nNext, try it with all parties in one process:"

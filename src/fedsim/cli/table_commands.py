@@ -95,6 +95,9 @@ def init(
     coordinator: Annotated[
         bool, flag("Write the coordinator's file for the job.toml in --out; no table is needed.", "--coordinator")
     ] = False,
+    direct: Annotated[
+        bool, flag("Link without a coordinator and without a shared key, by oblivious tokens.", "--direct")
+    ] = False,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
     quiet: Quiet = False,
@@ -137,6 +140,7 @@ def init(
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
+        direct=direct,
     )
     summary = run_init(request, out, force=force, say=say)
     if as_json:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.settings_schema import SCHEMA_FILES, to_toml
 from fedsim.config.toml_file import FILL_IN_MARK
 from fedsim.data.sql import SqlTable, TableSource
+from fedsim.linkage.direct import TokenSchema
 from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS, METRICS
 from fedsim.types import CellFormat, TrainingLength
@@ -67,6 +68,8 @@ class SetupPlan:
     epochs: int | None = None
     length: TrainingLength | None = None
     own: dict[str, TablePlan] = field(default_factory=dict)
+    direct: bool = False  # no coordinator takes part, and there is no key
+    max_tokens: Mapping[str, int] = field(default_factory=dict)  # of a direct job, where the primary's table is known
 
     @property
     def whole(self) -> bool:
@@ -112,6 +115,7 @@ def _render(file: str, **values: Any) -> str:
         "entry": lambda entry: to_toml(entry)[2:-2],
         "detail": METRICS.detail,
         "fields": _schema_fields,
+        "tokens": _token_fields,
     }
     template = environment.get_template(f"{file}.toml.jinja")
     return template.render(schema=SCHEMA_FILES[file], fill_in=FILL_IN_MARK, certificates=CERTIFICATE_FOLDER, **values)
@@ -127,6 +131,15 @@ def _schema_fields(schema: Schema) -> Iterator[str]:
             settings.append(f"{name} = {to_toml(int(value) if is_whole else value, date=is_date)}")
         columns = [f"{name} = {to_toml(described[name])}" for name in ("column", "longitude") if name in described]
         yield f"{{ {', '.join(columns)}, encoding = {{ {', '.join(settings)} }} }}"
+
+
+def _token_fields(schema: TokenSchema) -> Iterator[str]:
+    """Yield the fields of a schema of tokens as TOML; settings that have their default are left out."""
+    for field_ in schema.fields:
+        kind: Any = field_.kind
+        usual = {one.name: one.default for one in fields(kind)}
+        shown = {name: value for name, value in vars(kind).items() if name == "metres" or usual[name] != value}
+        yield to_toml({"columns": list(field_.columns), "kind": field_.kind.KIND, **shown})
 
 
 def _renamed_identifiers(identifiers: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, dict[str, str]]]:

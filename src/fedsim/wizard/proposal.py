@@ -18,6 +18,7 @@ from fedsim.data import column_names, profile
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.data.profile import OTHER_KIND, ColumnProfile, IdentifierPair, TableProfile
 from fedsim.errors import InputError, SettingError
+from fedsim.linkage.direct import DateTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema
 from fedsim.linkage.encoding import (
     DateFilter,
     DatePosition,
@@ -69,12 +70,13 @@ class LinkageProposal:
     """Identifiers, the schema that encodes them, its metric, K, its measured quality, and warnings for the owners."""
 
     pairs: tuple[IdentifierPair, ...]
-    schema: Schema
+    schema: Schema | None  # of filters; None for a job without them
     metric: str
     k: int
     quality: LinkageQuality | None  # None unless both tables are available
     notes: tuple[str, ...]
     relative: bool = False  # whether similarities are relative to the partner's other neighbours
+    tokens: TokenSchema | None = None  # of a job without a coordinator
 
     def columns_of(self, role: str) -> dict[str, str]:
         """Return the columns of primary or secondary by agreed name."""
@@ -139,7 +141,8 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
             quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
     if quality:
         notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in quality.rows() if row.fix]
-    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes), relative)
+    tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles)))
+    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes), relative, tokens)
 
 
 def _share_of_equal_names(schema: Schema, frames: Sequence[pl.DataFrame]) -> float:
@@ -361,6 +364,7 @@ def _useless_column_error(table: TableProfile, column: ColumnProfile) -> InputEr
 # and dates, whose thresholds depend on their range, because the text decides who is near.
 
 RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about a metre in a city
+BINS = 50  # narrowest bins of tokens in a typical difference of numbers
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
 MIN_SHRINKAGE = 0.01  # of a degree of longitude towards the poles
@@ -390,6 +394,23 @@ def _propose_positions(
             unit = round_down(max(spread / RESOLUTION, np.abs(numbers).max() / MAX_POSITION))
             dated = columns[0].kind == CellType.DATE
             yield SchemaField(pair.agreed, DatePosition(unit) if dated else NumberPosition(unit))
+
+
+def _propose_tokens(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[TokenField]:
+    """Yield a field of tokens per text, place, and other number or date."""
+    columns_of = dict(zip(pairs, profiles, strict=True))
+    places = dict(_find_places(pairs, profiles))
+    for pair, columns in columns_of.items():
+        if columns[0].kind == CellType.CATEGORY:
+            yield TokenField((pair.agreed,), TextTokens())
+        elif pair in places:
+            yield TokenField((pair.agreed, places[pair].agreed), PlaceTokens())
+        elif columns[0].kind == CellType.DATE:
+            yield TokenField((pair.agreed,), DateTokens())
+        elif pair not in places.values():
+            numbers = _numbers(columns)
+            spread = float(np.median(np.abs(numbers - np.median(numbers)))) or float(np.ptp(numbers)) or 1.0
+            yield TokenField((pair.agreed,), NumberTokens(width=round_down(spread / BINS)))
 
 
 def _numbers(columns: IdentifierProfiles) -> Floats:

@@ -17,7 +17,7 @@ from fedsim.cli.app import app
 from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.errors import FedSimError, InputError
+from fedsim.errors import FedSimError, InputError, SettingError
 from fedsim.linkage.encoding import Key
 from fedsim_lab.datasets.generated import firms
 from init_fixtures import BOTH, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
@@ -295,3 +295,31 @@ def test_questions_do_not_stand_in_the_way_of_the_object():
     asked = CliRunner().invoke(app, ["init", *BOTH, "--label", "price", "--json"], input="\n\n")
     assert "[lat,lon]" in asked.stderr
     assert json.loads(asked.stdout)["label"] == "price"
+
+
+def test_a_job_without_a_coordinator_needs_two_files_and_no_key():
+    fedsim("init", *BOTH, "--yes", "--direct", "--epochs", "1")
+    job = read_job(Path("job.toml"))
+    (terms,) = job.secondaries.values()
+    assert [party.name for party in job.parties] == ["flats", "rentals"]
+    assert [(field.columns, field.kind.KIND) for field in terms.token_schema.fields] == [(("lat", "lon"), "place")]
+    assert {path.name for path in Path().iterdir()} == {
+        "flats.csv",
+        "rentals.csv",
+        "job.toml",
+        "flats.toml",
+        "rentals.toml",
+        "schemas",
+    }
+    assert np.isfinite(trained("flats", "rentals")["test"]["rmse"])
+    with raises(SettingError, "sigma-without-coordinator"):
+        fedsim("init", *BOTH, "--yes", "--direct", "--sigma", "0.2", "--force")
+
+
+def test_names_dates_and_numbers_become_tokens_of_their_kind():
+    registers(["first name", "last name", "born"], ["first name", "last name", "born"])
+    on = ["--on", "first name,last name,born"]
+    fedsim("init", *REGISTERS, "--yes", "--direct", "--label", "income", *on)
+    (terms,) = read_job(Path("job.toml")).secondaries.values()
+    assert [field.kind.KIND for field in terms.token_schema.fields] == ["text", "text", "date"]
+    assert terms.max_tokens > 0

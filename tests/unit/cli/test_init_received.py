@@ -86,3 +86,12 @@ def test_tables_given_the_wrong_way_round_are_swapped_after_a_question():
     assert read_party_file(Path("swapped/rentals.toml")).identifiers == {"lat": "latitude"}
     with raises(InputError, "missing-column", column="price"):
         fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n")
+
+
+def test_a_received_job_without_a_coordinator_needs_no_key():
+    receive("--direct")
+    output = fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes")
+    own = read_party_file(Path("own/rentals.toml"))
+    assert own.linkage is None
+    assert resolve_columns(read_job(Path("own/job.toml")), own).linking == ("lat", "lon")
+    assert "linkage.key" not in output

@@ -180,3 +180,55 @@ def test_positions_choose_their_metric_and_every_rule_still_holds():
         with pytest.raises(ConfigFileError) as caught:
             job_of_places(**terms)
         assert caught.value.faults[0].code == code
+
+
+TOKENS = [{"columns": ["lat", "lon"], "kind": "place", "metres": 200}]
+DIRECT = {
+    "name": "flats",
+    "primary": {"name": "city", "address": "127.0.0.1:7412"},
+    "task": {"kind": "regression"},
+    "secondaries": {"rentals": {"k": 5, "tokens": TOKENS}},
+}
+
+
+def direct(**changes):
+    return Job.from_dict({**DIRECT, **changes})
+
+
+def test_a_job_without_a_coordinator_seals_labels_and_is_the_same_job_written_out():
+    job = direct()
+    assert job.direct
+    assert job.protection.sealed
+    assert [party.name for party in job.parties] == ["city", "rentals"]
+    assert Job.from_dict(job.to_dict()).hash == job.hash
+    others = [
+        direct(secondaries={"rentals": {"k": 5, "tokens": [{**TOKENS[0], "metres": 300}]}}),
+        direct(secondaries={"rentals": {"k": 5, "tokens": TOKENS, "max_tokens": 10}}),
+    ]
+    assert len({job.hash, *(other.hash for other in others)}) == 3
+    assert direct(primary={"name": "city", "address": "example.org:7412"}).hash == job.hash
+
+
+SCHEMA = {"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}
+NOTARY = {"name": "notary", "address": "127.0.0.1:7411"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"coordinator": NOTARY}, "needless-coordinator"),
+        ({"secondaries": {"rentals": {"k": 5, "schema": SCHEMA}}}, "no-coordinator"),
+        ({"secondaries": {"rentals": {"k": 5}}}, "tokens-or-schema"),
+        ({"secondaries": {"rentals": {"k": 5, "tokens": TOKENS, "schema": SCHEMA}}}, "tokens-or-schema"),
+        ({"secondaries": {"rentals": {"k": 5, "tokens": TOKENS, "sigma": 0.4}}}, "setting-not-applicable"),
+        ({"secondaries": {"rentals": {"k": 5, "tokens": [{"columns": ["a"], "kind": "txt"}]}}}, "unknown-kind"),
+        (
+            {"coordinator": NOTARY, "secondaries": {"rentals": {"k": 5, "schema": SCHEMA, "max_tokens": 3}}},
+            "setting-not-applicable",
+        ),
+    ],
+)
+def test_tokens_and_a_coordinator_exclude_each_other(changes, code):
+    with pytest.raises(SettingError) as caught:
+        direct(**changes)
+    assert caught.value.code == code
