@@ -61,7 +61,11 @@ class TokenValues:
 
     def missing(self, field: int, tokens: Words) -> Words:
         """Return the distinct tokens of a field whose values are not known."""
-        return np.setdiff1d(tokens, self._tokens[field])
+        distinct, known = np.unique(tokens), self._tokens[field]
+        place = np.searchsorted(known, distinct)
+        found = place < len(known)
+        found[found] = known[place[found]] == distinct[found]
+        return distinct[~found]
 
     def take(self, field: int, tokens: Words) -> list[bytes]:
         """Return the values of known tokens."""
