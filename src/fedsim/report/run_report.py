@@ -177,7 +177,9 @@ def _describe_visible_links(job: Job) -> str:
     seen = (
         "the similarities that the coordinator sends, and pseudonymous row numbers. Distances stay with the coordinator"
     )
-    average = "all records" if job.protection.sealed else "the training records"
+    if job.direct:
+        seen = "similarities by the tokens in common with rows that its records opened, under pseudonymous numbers"
+    average = "all records" if job.protection.sealed and not job.direct else "the training records"
     scale = f"Similarities are scaled: 0 is the average link of {average}, 1 is one standard deviation more similar"
     return f"What the primary sees of the links: {seen}. {scale}."
 
@@ -195,7 +197,7 @@ def links_section(run: FinishedRun) -> PageSection:
     tables = [
         PageTable(f"Quality of the links: {links.secondary}", QUALITY_HEAD, tuple(rows))
         for links in run.record.lists
-        if (rows := ReceivedQuality(links.fill, links.tied, links.far).rows())
+        if (rows := ReceivedQuality.of(links).rows())
     ]
     return PageSection("links", "Links", tuple(notes), tuple(figures), tuple(tables))
 

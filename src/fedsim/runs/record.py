@@ -62,7 +62,9 @@ class LinkListSummary:
     fill: float | None = None  # this and the next two: see fedsim.linkage.encoding.quality.ReceivedQuality
     tied: float | None = None
     far: float | None = None
-    unlinked: float | None = None  # share of records that reached no row of an encrypted table
+    unlinked: float | None = None  # of jobs without a coordinator, as the next two
+    opened: int | None = None
+    evaluated: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
 from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.direct.oprf import Evaluation
@@ -67,8 +69,10 @@ class TableLinker:
 
     def quality(self, records: PartyData, links: Links) -> ReceivedQuality:
         """Return what the primary can know about its links."""
-        nobody = self._trained().table.rows
-        return ReceivedQuality(unlinked=float((links.partner == nobody).all(axis=1).mean()))
+        rows = self._trained().table.rows
+        unlinked = float((links.partner == rows).all(axis=1).mean())
+        opened = len(np.unique(links.partner[links.partner < rows]))
+        return ReceivedQuality(unlinked=unlinked, opened=opened, evaluated=self.evaluated)
 
     def _trained(self) -> DirectLinker:
         """Return the linker with what the training records fitted."""

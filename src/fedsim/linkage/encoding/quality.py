@@ -6,7 +6,7 @@ can only judge the links that it received.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -151,12 +151,21 @@ class ReceivedQuality:
         its last one; None with text, for which the match gate estimates which records have no match.
     unlinked
         Share of records that reached no row at all; None where every record has partners, as at a coordinator.
+    opened, evaluated
+        Without a coordinator, how many rows are partners of a record, and how many tokens the job had evaluated.
     """
 
     fill: float | None = None
     tied: float | None = None
     far: float | None = None
     unlinked: float | None = None
+    opened: int | None = None
+    evaluated: int | None = None
+
+    @classmethod
+    def of(cls, summary: object) -> Self:
+        """Return the figures that something else has, too."""
+        return cls(**{each.name: getattr(summary, each.name) for each in fields(cls)})
 
     def rows(self) -> list[QualityRow]:
         """Return the figures as a table, as :meth:`LinkageQuality.rows` does."""
@@ -174,6 +183,14 @@ class ReceivedQuality:
             value = f"{_percent(1 - self.far)} of the records have {close}"
             fix = "the others gain little; check that both tables cover the same area or range"
             rows.append(QualityRow("coverage", value, fix if 1 - self.far < MIN_COVERED else ""))
+        if self.unlinked is not None:
+            fix = "the others have no partner; check that both tables are about the same things, or use wider tokens"
+            value = f"{_percent(1 - self.unlinked)} of the records reach a row"
+            rows.append(QualityRow("reached", value, fix if 1 - self.unlinked < MIN_COVERED else ""))
+        if self.opened is not None:
+            rows.append(QualityRow("opened", f"{self.opened:,} rows are partners; all others stay encrypted", ""))
+        if self.evaluated is not None:
+            rows.append(QualityRow("tokens", f"{self.evaluated:,} were evaluated for this job, padding included", ""))
         return rows
 
 
