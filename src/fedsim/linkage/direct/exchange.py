@@ -100,9 +100,9 @@ class TokenEvaluator:
         self, primary: str, blinded: Sequence[bytes], progress: oprf.Progress | None = None
     ) -> list[oprf.Evaluation]:
         """Return a batch of evaluated elements and its proof for every ``oprf.MAX_BATCH`` blinded ones."""
-        key = self.keys.key(self.table)
         request = hashlib.sha256(b"".join(blinded)).hexdigest()
         self.keys.charge(self.table, primary, len(blinded), self.max_tokens, request)
+        key = self.keys.key(self.table)  # now, because it may have been rotated or destroyed meanwhile
         return oprf.map_batches(key.evaluate_blinded, blinded, progress)
 
 

@@ -9,6 +9,7 @@ store as carefully as the table itself.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from fedsim.errors import FileError, PolicyError
 from fedsim.linkage.direct.oprf import SecretKey
-from fedsim.storage.files import atomic_write, check_private, ensure_folder
+from fedsim.storage.files import atomic_write, check_private, ensure_folder, remove_abandoned_parts
 
 KEY_FORMAT = "fedsim table key 1"
 
@@ -37,7 +38,8 @@ class KeyLife:
 class KeyRecord:
     """The keys that a table ever had, oldest first, and the tokens evaluated for each primary, over all of them.
 
-    ``last`` has the digest of each primary's last request: repeated after a restart, it costs nothing.
+    ``last`` has the digest of each primary's last request to the present key: repeated after a restart, it costs
+    nothing.
     """
 
     keys: tuple[KeyLife, ...] = ()
@@ -102,6 +104,7 @@ class KeyStore:
         with self._locked(table):
             record = self._end_key(table, now)
             self._write(table, record)
+            remove_abandoned_parts(self.folder)  # a process killed while it wrote left the secret in one
             return record
 
     def charge(self, table: str, primary: str, tokens: int, limit: int, request: str = "") -> int:
@@ -121,6 +124,7 @@ class KeyStore:
             A digest of what is asked; the same request again, in a row, is counted once.
         """
         with self._locked(table):
+            self.key(table)  # raises if there is none
             record = self._read(table)
             before = record.evaluated.get(primary, 0)
             if request and record.last.get(primary) == request:
@@ -143,7 +147,7 @@ class KeyStore:
         self.key(table)  # raises if there is none
         record = self._read(table)
         ended = replace(record.keys[-1], destroyed=now.isoformat())
-        return replace(record, keys=(*record.keys[:-1], ended), secret=None)
+        return replace(record, keys=(*record.keys[:-1], ended), secret=None, last={})
 
     def _path(self, table: str) -> Path:
         if not table or not all(char.isalnum() or char in "-_." for char in table) or table.startswith("."):
@@ -158,9 +162,10 @@ class KeyStore:
         check_private(path)
         try:
             facts = json.loads(path.read_bytes())
+            intact = facts.pop("sha256") == _digest(facts)
             keys, evaluated = tuple(KeyLife(**life) for life in facts["keys"]), dict(facts["evaluated"])
             record = KeyRecord(keys, evaluated, dict(facts["last"]), facts["secret"])
-            known = facts["format"] == KEY_FORMAT and all(type(count) is int for count in evaluated.values())
+            known = intact and facts["format"] == KEY_FORMAT and all(type(count) is int for count in evaluated.values())
             usable = record.secret is None or SecretKey(bytes.fromhex(record.secret)).public.hex() == keys[-1].public
         except OSError as error:
             raise FileError(f"cannot read {path}: {error.strerror}", code="not-readable") from error
@@ -171,8 +176,9 @@ class KeyStore:
         return record
 
     def _write(self, table: str, record: KeyRecord) -> None:
+        facts = {"format": KEY_FORMAT, **asdict(record)}
         with atomic_write(self._path(table), mode=0o600) as part:
-            part.write_text(json.dumps({"format": KEY_FORMAT, **asdict(record)}, indent=1) + "\n", encoding="ascii")
+            part.write_text(json.dumps({**facts, "sha256": _digest(facts)}, indent=1) + "\n", encoding="ascii")
 
     @contextmanager
     def _locked(self, table: str) -> Iterator[None]:
@@ -185,3 +191,8 @@ class KeyStore:
             yield
         finally:
             os.close(lock)
+
+
+def _digest(facts: Mapping[str, object]) -> str:
+    """Return a digest of the content of a key file, so that no damaged disk changes a count."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

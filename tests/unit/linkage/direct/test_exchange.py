@@ -374,3 +374,55 @@ def test_no_single_word_of_a_row_opens_it_even_if_its_words_resemble_each_other(
         for word in row:
             assert len(opened_by(table, {"name": [word]}).rows) == 0
         assert len(opened_by(table, {"name": [" ".join(row[:2])]}).rows) == 1
+
+
+# What a deviating primary, a thief or a damaged disk cannot do
+
+
+def test_a_request_to_an_earlier_key_is_counted_again(owner):
+    keys, _ = owner
+    evaluator, request = TokenEvaluator(keys, "firms", max_tokens=10), oprf.random_elements(6)
+    assert evaluator.evaluate("us", request)
+    assert evaluator.evaluate("us", request)
+    keys.rotate("firms", NOW)
+    with raises(PolicyError, "over-budget", left=4):
+        evaluator.evaluate("us", request)
+
+
+def test_a_key_that_is_destroyed_while_a_request_is_counted_evaluates_nothing(owner, monkeypatch):
+    keys, _ = owner
+    charge = KeyStore.charge
+
+    def destroyed_meanwhile(store, *arguments):
+        charge(store, *arguments)
+        store.destroy("firms", NOW)
+
+    monkeypatch.setattr(KeyStore, "charge", destroyed_meanwhile)
+    with raises(FileError, "key-destroyed"):
+        TokenEvaluator(keys, "firms", 10).evaluate("us", oprf.random_elements(1))
+
+
+def test_no_file_of_a_destroyed_key_has_its_secret_even_if_a_process_was_killed_while_writing(owner):
+    keys, key = owner
+    keys.charge("firms", "us", 1, 10)
+    (keys.folder / ".fedsim-0123456789ab.part").write_text(key.scalar.hex())
+    keys.destroy("firms", NOW)
+    assert not [path for path in keys.folder.iterdir() if key.scalar.hex() in path.read_text()]
+
+
+def test_ten_thousand_changed_key_files_change_no_count(owner):
+    keys, _ = owner
+    keys.charge("firms", "us", 5, 100, "ab")
+    path, before, rng = keys.folder / "firms.key.json", keys.record("firms"), np.random.default_rng(0)
+    content = path.read_bytes()
+    for number in range(10_000):
+        changed, at = bytearray(content), int(rng.integers(len(content)))
+        if number % 2:
+            changed[at] ^= 1 << int(rng.integers(8))
+        else:
+            del changed[at : at + int(rng.integers(1, 50))]
+        path.write_bytes(changed)
+        try:
+            assert keys.record("firms") == before
+        except FileError as error:
+            assert error.code == "bad-key-file"
