@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -270,7 +269,7 @@ class _Builder:
         """
         slot, size = _slots(which, self.pseudonym[rows]), round_up(len(which))
         tags, sealed = np.empty(size, np.uint64), np.empty((size, ENTRY_BYTES), np.uint8)
-        plain = self._plain_entries(place, tokens, rows)
+        plain = self._plain_entries(tokens, rows)
         for at, (number, token_slot) in enumerate(zip(which.tolist(), slot.tolist(), strict=True)):
             tag, secret = _entry_keys(values[number], self.salt, token_slot)
             tags[at] = int.from_bytes(tag, "little")
@@ -283,7 +282,7 @@ class _Builder:
         order = np.argsort(tags, kind="stable")
         return tags[order], sealed[order]
 
-    def _plain_entries(self, place: int, tokens: Tokens, rows: Integers) -> AnyArray:
+    def _plain_entries(self, tokens: Tokens, rows: Integers) -> AnyArray:
         """Return what the entries say: pseudonym, share and hint."""
         plain = np.zeros(len(tokens.token), ENTRY)
         plain["row"], plain["hint"] = self.pseudonym[rows], tokens.hint
@@ -291,7 +290,7 @@ class _Builder:
         for at, share in zip(rows.tolist(), tokens.share.tolist(), strict=True):
             if at != row:
                 row, (secret, slope, seed) = at, self.row_secret(at)
-            x = _share_place(seed, place, share)
+            x = _share_place(seed, share)
             places.append(x)
             y = 0 if x == NO_PLACE else (secret + slope * x) % PRIME
             values += y.to_bytes(KEY_BYTES, "little")
@@ -299,11 +298,11 @@ class _Builder:
         return plain
 
 
-def _share_place(seed: bytes, field: int, share: int) -> int:
+def _share_place(seed: bytes, share: int) -> int:
     """Return where on the line a share lies: at 0, where the key is, or at a place that shows nothing about it."""
     if share in (ALONE, NO_SHARE):
         return 0 if share == ALONE else NO_PLACE
-    digest = hashlib.blake2b(struct.pack(">II", field, share), key=seed, digest_size=4).digest()
+    digest = hashlib.blake2b(share.to_bytes(8, "big"), key=seed, digest_size=4).digest()
     return 1 + int.from_bytes(digest, "little") % (NO_PLACE - 1)
 
 

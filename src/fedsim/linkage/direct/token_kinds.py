@@ -161,8 +161,9 @@ class TextTokens:
 
     A text has tokens of four parts: pairs of consistent samples (min-hashes) of its words and their 3-grams; its words,
     and neighbouring words written as one; its two longest words, also with any one letter left out; and the whole
-    text, its words sorted. All legal forms are shortened first. Tokens of one word are one share of a row's key, so a
-    single common word opens nothing; the whole text opens the row by itself.
+    text, its words sorted. All legal forms are shortened first. Tokens of one word are one share of a row's key, also
+    in another field, so a single common word opens nothing; the whole text opens the row by itself. A row of one word
+    opens with this word, also with a letter left out, or with two of its features.
 
     Parameters
     ----------
@@ -188,7 +189,7 @@ class TextTokens:
     CELLS: ClassVar[str] = "text"
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = True
-    OPENS: ClassVar[str] = "two words or all of them"
+    OPENS: ClassVar[str] = "two words, or two parts of a single word,"
     shown: ClassVar[str] = ""
 
     samples: int = 80
@@ -235,8 +236,12 @@ class TextTokens:
         shares: dict[frozenset[str], int] = {}
 
         def share(*of: str) -> int:
-            """Return the number of the share that all tokens of a word, or of a pair of words, have in common."""
-            return shares.setdefault(frozenset(of), len(shares) + 1)
+            """Return the share that all tokens of a word, or of a pair of words, have in common in every field."""
+            words = frozenset(of)
+            if words not in shares:
+                digest = hashlib.blake2b("\0".join(sorted(words)).encode(), digest_size=7).digest()
+                shares[words] = 1 + int.from_bytes(digest)
+            return shares[words]
 
         joined = {left + right: share(left, right) for left, right in pairwise(sequence)}
         joined |= {word: share(word) for word in words}
@@ -261,16 +266,20 @@ class TextTokens:
             sampled_shares.append(NO_SHARE if len(both) > 1 else share(*names))
         numbers = np.array([*sampled_shares, *joined.values(), *deleted.values(), ALONE], np.int64)
         part = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(tokens) for tokens in parts])
-        return np.concatenate(parts), part, numbers if len(words) > 1 else np.full(len(numbers), ALONE)
+        return np.concatenate(parts), part, numbers if len(words) > 1 else np.where(part == SAMPLED, numbers, ALONE)
 
     def _samples(self, words: list[str]) -> tuple[Words, list[tuple[set[str], set[str]]]]:
-        """Return the tokens of sampled pairs, and the words in which both features of each pair occur."""
+        """Return the tokens of sampled pairs, and the words in which both features of each pair occur.
+
+        The features of a single word stand for themselves, so that one of them alone does not open a row.
+        """
         origin: dict[str, set[str]] = defaultdict(set)
         for word in words:
             padded = f" {word} "
             for feature in (*(padded[at : at + 3] for at in range(len(word))), f"word {word}"):
                 origin[feature].add(word)
-        features, origins = hash_texts(origin), list(origin.values())
+        features = hash_texts(origin)
+        origins = list(origin.values()) if len(words) > 1 else [{feature} for feature in origin]
         chosen = mix(features[:, np.newaxis], np.arange(2 * self.samples)).argmin(axis=0).reshape(-1, 2)
         tokens = mix(SAMPLED, np.arange(self.samples), *features[chosen].T)
         return tokens, [(origins[left], origins[right]) for left, right in chosen.tolist()]

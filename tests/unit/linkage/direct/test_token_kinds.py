@@ -102,8 +102,11 @@ def test_all_tokens_of_one_word_are_one_share():
     assert first.share[first.part == WHOLE].tolist() == [ALONE]
 
 
-def test_a_text_of_one_word_opens_with_any_of_its_tokens():
-    assert set(TextTokens().row_tokens([column(["Belgor"])]).share.tolist()) == {ALONE}
+def test_a_text_of_one_word_opens_with_the_word_and_not_with_one_sample():
+    found = TextTokens().row_tokens([column(["Belgor"])])
+    assert set(found.share[found.part != SAMPLED].tolist()) == {ALONE}
+    assert ALONE not in found.share[found.part == SAMPLED]
+    assert len(set(found.share[found.part == SAMPLED].tolist())) > 2
 
 
 def test_texts_without_words_have_no_tokens():
