@@ -161,6 +161,26 @@ def delete(
     run_delete(job, party, of or [], OutputMode(quiet, as_json))
 
 
+@privacy_app.command()
+def key(
+    party: opt.PartyPath,
+    rotate: Annotated[bool, flag("Destroy the key and create another; the count goes on.", "--rotate")] = False,
+    destroy: Annotated[bool, flag("Destroy the key for good.", "--destroy")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show the key of a secondary's encrypted table and the tokens evaluated with it, or --rotate or --destroy it.
+
+    With a destroyed key nobody can open another row, ever: models predict only records whose tokens are known. What was
+    opened stays with the primary until its retention ends. The party must not be running.
+
+    fedsim privacy key rentals.toml --destroy
+    """
+    from fedsim.cli.results import run_table_key
+
+    run_table_key(party, OutputMode(quiet, as_json), rotate=rotate, destroy=destroy)
+
+
 # Run a job and use its model
 
 

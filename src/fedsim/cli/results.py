@@ -30,7 +30,8 @@ from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs import deletion
-from fedsim.runs.run_folder import AuditEntry, lock_run_folder, read_audit_log
+from fedsim.runs.budget import key_store
+from fedsim.runs.run_folder import AuditEntry, lock_run_folder, open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths
 from fedsim.types import Explanation
@@ -274,6 +275,33 @@ def open_predictor(
 
 
 # Data protection
+
+
+def run_table_key(party_path: Path, mode: OutputMode, *, rotate: bool, destroy: bool) -> None:
+    """Show, rotate or destroy the key of a secondary's encrypted table."""
+    own, now = read_party_file(party_path), datetime.now(UTC)
+    if own.role is not Role.SECONDARY:
+        message = f"{own.party} has no encrypted table; give the party file of a secondary"
+        raise SettingError(message, code="not-a-secondary")
+    if rotate and destroy:
+        raise SettingError("--rotate and --destroy exclude each other; give one", code="rotate-and-destroy")
+    keys = key_store(own)
+    known = keys.record(own.name).keys
+    if destroy:
+        keys.destroy(own.name, now)
+    elif rotate:
+        (keys.rotate if known and not known[-1].destroyed else keys.create)(own.name, now)
+    record = keys.record(own.name)
+    if rotate or destroy:
+        facts = {"table": own.name, "public": record.keys[-1].public}
+        open_audit_log(own).append("key destroyed" if destroy else "key rotated", facts)
+    lines = [
+        f"key {life.public[:12]}: created {life.created}{f', destroyed {life.destroyed}' if life.destroyed else ''}"
+        for life in record.keys
+    ]
+    lines += [f"{count:,} tokens evaluated for primary '{primary}'" for primary, count in record.evaluated.items()]
+    value = {"keys": [asdict(life) for life in record.keys], "evaluated": dict(record.evaluated)}
+    mode.show(value, lambda: print_lines(lines or ["no key yet; the first job without a coordinator creates one"]))
 
 
 def run_delete(job_path: Path, party_path: Path, secondaries: Sequence[str], mode: OutputMode) -> None:

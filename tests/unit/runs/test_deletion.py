@@ -11,7 +11,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.cli import main
 from fedsim.cli.options import OutputMode
-from fedsim.cli.results import run_delete
+from fedsim.cli.results import run_delete, run_table_key
 from fedsim.errors import SettingError
 from fedsim.runs import deletion
 from fedsim.runs.run_folder import lock_run_folder, open_audit_log, read_audit_log, run_path
@@ -91,3 +91,24 @@ def test_only_a_primary_under_sealed_labels_has_rows_to_delete(place, tmp_path):
             run_delete(job.job_path, job.path(name), [], OutputMode(quiet=True))
     with raises(SettingError, "unknown-party"):
         run_delete(place.job_path, place.path(CITY), ["schools"], OutputMode(quiet=True))
+
+
+def test_the_owner_sees_rotates_and_destroys_the_key_of_a_table(tmp_path, capsys):
+    place = create_local_job(tmp_path / "job", direct=True)
+    path = str(place.path(RENTALS))
+
+    def key(*options):
+        with pytest.raises(SystemExit):
+            main(["privacy", "key", path, *options, "--json"])
+        return json.loads(capsys.readouterr().out)["keys"]
+
+    first = key()
+    assert len(first) == 1
+    rotated = key("--rotate")
+    assert rotated[0]["destroyed"] is not None
+    assert key("--destroy")[1]["destroyed"] is not None
+    assert len(key("--rotate")) == 3
+    what = [entry.what for entry in read_audit_log(open_audit_log(place.own(RENTALS)).path)]
+    assert what[-3:] == ["key rotated", "key destroyed", "key rotated"]
+    with raises(SettingError, "not-a-secondary"):
+        run_table_key(place.path(CITY), OutputMode(quiet=True), rotate=False, destroy=False)
