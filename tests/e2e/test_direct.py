@@ -79,6 +79,33 @@ def test_another_job_on_the_same_tables_has_nothing_evaluated_and_shows_nothing_
     assert [path.stat().st_mtime_ns for path in table] == dates
 
 
+def test_a_table_with_other_features_does_not_replace_one_that_another_job_may_be_sending(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    folder = place.own(RENTALS).folder / "tables"
+    (table,) = folder.iterdir()
+    before = table.read_bytes()
+    place.job_path.write_text(place.job_path.read_text().replace("seed = 7", "seed = 8"))
+    place.change_party(RENTALS, features={"drop": ["rooms"]})
+    place.approve()
+    run_here(place)
+    assert table.read_bytes() == before
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_damaged_table_is_built_anew_and_those_of_a_rotated_key_are_removed(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    (table,) = (place.own(RENTALS).folder / "tables").iterdir()
+    content = table.read_bytes()
+    table.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (table.parent / "0123456789abcdef-old.safetensors").touch()
+    place.job_path.write_text(place.job_path.read_text().replace("seed = 7", "seed = 8"))
+    place.approve()
+    run_here(place)
+    assert [path.read_bytes() for path in table.parent.iterdir()] == [content]
+
+
 @pytest.mark.parametrize("where", ["job", "policy"])
 def test_tokens_beyond_the_budget_are_refused_before_any_work(tmp_path, where):
     limit = {"max_tokens": 100}

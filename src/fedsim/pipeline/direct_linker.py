@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsim.errors import FingerprintError
 from fedsim.linkage import fit_scale, similarities
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
 from fedsim.linkage.direct.exchange import Ask, OpenedRows, TokenValues, open_rows
@@ -26,13 +27,14 @@ class FittedDirect:
     """What the training records fitted.
 
     The rivals and the scale of every field, ``among`` (rows,), the rows that are partners of a record, and ``nobody``
-    (values,), the mean vector of all rows that were opened.
+    (values,), the mean vector of all rows that were opened; ``salt`` is that of the table, whose pseudonyms these are.
     """
 
     rivals: list[Rivals]
     scales: list[Scale]
     among: Flags
     nobody: Floats32
+    salt: bytes
 
     def save(self, path: Path) -> None:
         """Write it to a file."""
@@ -40,17 +42,17 @@ class FittedDirect:
         tensors["scales"] = np.array([[scale.mean, scale.deviation] for scale in self.scales])
         for place, rivals in enumerate(self.rivals):
             tensors |= {f"record.{place}": rivals.record, f"similarity.{place}": rivals.similarity}
-        save_tensors(path, FITTED_FORMAT, tensors, {})
+        save_tensors(path, FITTED_FORMAT, tensors, {"salt": self.salt.hex()})
 
     @classmethod
     def load(cls, path: Path, secondary: str) -> FittedDirect:
         """Read what :meth:`save` wrote."""
-        tensors, _ = load_tensors(path, FITTED_FORMAT)
+        tensors, facts = load_tensors(path, FITTED_FORMAT)
         try:
             scales = [Scale(mean, deviation) for mean, deviation in tensors["scales"].tolist()]
             fields = range(len(scales))
             rivals = [Rivals(tensors[f"record.{place}"], tensors[f"similarity.{place}"]) for place in fields]
-            return cls(rivals, scales, tensors["among"], tensors["nobody"])
+            return cls(rivals, scales, tensors["among"], tensors["nobody"], bytes.fromhex(facts["salt"]))
         except (LookupError, ValueError) as error:
             raise unreadable_links(secondary, error) from error
 
@@ -95,7 +97,7 @@ class DirectLinker:
         scales = [fit_scale(of[np.isfinite(of)]) for of in np.moveaxis(distances, -1, 0)]
         linked = np.isin(np.arange(self.table.rows), found.partner)
         nobody = opened.vectors.mean(axis=0) if len(opened.rows) else np.zeros(self.table.n_values, np.float32)
-        self.fitted = FittedDirect(rivals, scales, linked, nobody)
+        self.fitted = FittedDirect(rivals, scales, linked, nobody, self.table.salt)
         return self._as_links(found, self.fitted)
 
     def encode_new(self, records: Any) -> list[FieldTokens]:
@@ -108,6 +110,10 @@ class DirectLinker:
     def link_new(self, queries: list[FieldTokens]) -> Links:
         if self.fitted is None:
             raise not_linked(self.secondary)
+        if self.fitted.salt != self.table.salt:
+            changed = f"the encrypted table of secondary '{self.secondary}' changed since the model was trained"
+            hint = "so its rows have other pseudonyms; ask for the table of the training, or train a new job"
+            raise FingerprintError(f"{changed}, {hint}", code="table-changed")
         opened = self._open(queries)
         # A row that these tokens do not open can be a partner if its vector is known from training.
         known = self.fitted.among & np.isin(np.arange(self.table.rows), list(self.vectors))

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from fedsim.data.table_reader import frame_digest
-from fedsim.linkage.direct.encrypted_table import build_table
+from fedsim.errors import FileError
+from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
 from fedsim.linkage.direct.exchange import TokenEvaluator
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Role
@@ -20,7 +21,7 @@ from fedsim.protocol.session import Session, send_notices
 from fedsim.runs.budget import key_store, tokens_spent
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import remove_paths
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import Floats32
 
@@ -35,27 +36,29 @@ class OwnTable:
         self.keys, self.terms = key_store(own), context.job.secondaries[own.name]
 
     def file(self, table: PartyData, vectors: Floats32, session: Session | None) -> TableFile:
-        """Return the encrypted table, which is built once per content and key; ``session`` is told to wait."""
+        """Return the encrypted table, which is built once per content and key; ``session`` is told to wait.
+
+        Its file is named by both: a job that runs at the same time with the same schema and other features, or for
+        another primary, never sends this one's.
+        """
         name, schema = self.context.party_file.name, self.terms.token_schema
         if not self.keys.record(name).keys:
             self.keys.create(name, datetime.now(UTC))
             self.context.connection.record_event("key created", {"table": name})
         key = self.keys.key(name)
-        path = self.context.party_file.folder / TABLES_FOLDER / f"{schema.fingerprint.hex()}.safetensors"
-        note, identifiers = path.with_suffix(".json"), table.token_identifiers(name)
+        folder, identifiers = self.context.party_file.folder / TABLES_FOLDER, table.token_identifiers(name)
         content = [schema.fingerprint.hex(), key.public.hex(), frame_digest(identifiers), arrays_digest(vectors)]
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            facts = json.loads(note.read_bytes())
-            if facts["content"] == content and path.stat().st_size == facts["size"]:
-                return _described(path, facts["digest"], vectors)
-        make_private_folder(path.parent)
+        of_key = key.public.hex()[:16]
+        path = folder / f"{of_key}-{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.safetensors"
+        with suppress(FileError):  # none yet, or damaged
+            EncryptedTable.load(path, schema)
+            return _described(path, vectors)
+        make_private_folder(folder)
+        stale = (one for one in folder.glob("*.safetensors") if not one.name.startswith(of_key))
+        remove_paths(stale)  # their keys were destroyed
         with _while_waiting(session):
             build_table(schema, identifiers, vectors, key).save(path)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        found = _described(path, digest, vectors)
-        with atomic_write(note, mode=0o600) as part:
-            part.write_text(json.dumps({"content": content, "digest": digest, "size": found.size}))
+        found = _described(path, vectors)
         self.context.connection.record_event("table built", {"rows": len(vectors), "bytes": found.size})
         return found
 
@@ -79,7 +82,9 @@ class OwnTable:
         )
 
 
-def _described(path: Path, digest: str, vectors: Floats32) -> TableFile:
+def _described(path: Path, vectors: Floats32) -> TableFile:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return TableFile(path, digest, path.stat().st_size, *vectors.shape)
 
 

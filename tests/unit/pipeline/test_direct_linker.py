@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from error_fixtures import raises
-from fedsim.errors import FileError
+from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.direct import TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import build_table
 from fedsim.linkage.direct.exchange import TokenValues
@@ -42,6 +42,18 @@ def test_equal_records_have_equal_links_in_training_or_not_and_later(linker):
         np.testing.assert_array_equal(row.partner[other], links.partner[0])
         np.testing.assert_array_equal(row.similarity[other], links.similarity[0])
     assert linker.vectors_of(new.partner[1, :1]) == 4.0  # a row that no record of training reached
+
+
+def test_a_table_that_changed_since_the_training_has_other_pseudonyms_and_is_refused(linker, tmp_path):
+    linker.link({"name": OURS}, np.arange(3))
+    linker.fitted.save(tmp_path / "fitted")
+    fitted = FittedDirect.load(tmp_path / "fitted", "register")
+    key = oprf.SecretKey.generate()
+    table = build_table(SCHEMA, {"name": THEIRS}, np.ones((4, 1), np.float32), key)
+    ask = partial(oprf.map_batches, key.evaluate_blinded)
+    later = DirectLinker("register", table, 2, TokenValues(SCHEMA, key.public), ask, fitted)
+    with raises(FingerprintError, "table-changed"):
+        later.link_new(later.encode_new({"name": ["Belgor Marine"]}))
 
 
 def test_a_saved_linker_that_lacks_something_is_refused(tmp_path):

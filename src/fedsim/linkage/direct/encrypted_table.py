@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedsim.errors import FingerprintError, InputError, SettingError
 from fedsim.linkage.direct import oprf
-from fedsim.linkage.direct.token_kinds import ALONE, NO_SHARE, TokenKind, Tokens
+from fedsim.linkage.direct.token_kinds import ALONE, NO_SHARE, WHOLE_CAP, TokenKind, Tokens
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.privacy.keyed_prng import secret_permutation
 from fedsim.storage.tensor_file import arrays_digest, damaged_file, load_tensors, save_tensors
@@ -37,6 +37,7 @@ KEY_BYTES, TAG_BYTES, SEAL_BYTES, SALT_BYTES = 16, 8, 16, 16
 NO_PLACE = (1 << 32) - 1  # of a share that is of no use
 ENTRY = np.dtype([("row", "<u4"), ("x", "<u4"), ("y", "u1", KEY_BYTES), ("hint", "<i8")])
 ENTRY_BYTES = ENTRY.itemsize + SEAL_BYTES
+MAX_EQUAL_TAGS = 4  # among a billion entries, two have equal tags with probability 0.03, and five never
 VALUE_BYTES = 32  # of the value of a token that derive keys
 NO_NONCE = bytes(12)  # every key of an entry or a row encrypts once
 
@@ -96,14 +97,16 @@ class EncryptedTable:
         found: list[tuple[int, bytes]] = []
         asked = np.arange(len(values))
         slot = 0
-        while len(asked):
+        # Longer lists are not honest: the time that they take could show whether a token is among the primary's.
+        while len(asked) and slot < max(WHOLE_CAP, self.schema.fields[field].kind.cap):
             keys = [_entry_keys(values[place], self.salt, slot) for place in asked.tolist()]
             tags = np.frombuffer(b"".join(tag for tag, _ in keys), "<u8")
             first, last = (np.searchsorted(self.tags[field], tags, side=side) for side in ("left", "right"))
             hit = np.flatnonzero(last > first)
             opened = []
             for place in hit.tolist():
-                candidates = (self.entries[field][at] for at in range(first[place], last[place]))
+                tagged = range(first[place], min(last[place], first[place] + MAX_EQUAL_TAGS))
+                candidates = (self.entries[field][at] for at in tagged)
                 entry = next(_opened(keys[place][1], candidates), None)
                 if entry is not None:
                     found.append((int(asked[place]), entry))

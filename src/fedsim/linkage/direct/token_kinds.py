@@ -83,6 +83,11 @@ class TokenKind(Protocol):
     OPENS: ClassVar[str]
 
     @property
+    def cap(self) -> int:
+        """Tokens of more rows than this are not listed; the whole of a text may have more."""
+        ...
+
+    @property
     def shown(self) -> str:
         """How precisely an opened row shows its cell; empty if it shows only what it has in common with a record."""
         ...

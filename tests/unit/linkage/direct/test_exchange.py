@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -441,3 +442,11 @@ def test_one_common_word_opens_nothing_even_if_two_fields_have_it(columns):
 def test_a_row_of_one_word_opens_with_the_word_or_a_similar_one_and_not_with_three_letters(name, rows):
     schema = TokenSchema((TokenField(("name",), TextTokens()),))
     assert len(linked(schema, {"name": ["Marine", "Tonkit Norvex"]}, {"name": [name]})[0].rows) == rows
+
+
+def test_a_list_that_is_longer_than_the_schema_permits_is_not_read_to_its_end():
+    lenient, strict = (TokenSchema((TokenField(("code",), CodeTokens(cap=cap)),)) for cap in (1000, 60))
+    table = build_table(lenient, {"code": ["a"] * 500}, np.zeros((500, 1), np.float32), KEY)
+    values = KEY.evaluate(lenient.inputs(0, CodeTokens().row_tokens([IdentifierColumn(["a"], "code")]).token.tolist()))
+    assert len(table.open(0, values).row) == 500
+    assert len(replace(table, schema=strict).open(0, values).row) == 60
