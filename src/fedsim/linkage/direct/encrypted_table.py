@@ -37,6 +37,7 @@ KEY_BYTES, TAG_BYTES, SEAL_BYTES, SALT_BYTES = 16, 8, 16, 16
 NO_PLACE = (1 << 32) - 1  # of a share that is of no use
 ENTRY = np.dtype([("row", "<u4"), ("x", "<u4"), ("y", "u1", KEY_BYTES), ("hint", "<i8")])
 ENTRY_BYTES = ENTRY.itemsize + SEAL_BYTES
+MAX_VALUE = 1e6  # of a vector
 MAX_EQUAL_TAGS = 4  # among a billion entries, two have equal tags with probability 0.03, and five never
 VALUE_BYTES = 32  # of the value of a token that derive keys
 NO_NONCE = bytes(12)  # every key of an entry or a row encrypts once
@@ -125,14 +126,16 @@ class EncryptedTable:
     def open_vectors(self, opened: Sequence[OpenedEntries]) -> tuple[Integers, Floats32]:
         """Return the rows whose key the shares of all opened entries determine, ascending, and their vectors.
 
-        Rows whose vectors the key does not open are left out without an error, by which the secondary could see which
-        rows were reached.
+        Rows whose vectors the key does not open, or that are not numbers, are left out without an error, by which the
+        secondary could see which rows were reached.
         """
         rows, vectors = [], []
         for row, key in _row_keys(opened):
             for content in _opened(_vector_key(key, self.salt), [self.vectors[row]]):
-                rows.append(row)
-                vectors.append(np.frombuffer(content, "<f4"))
+                vector = np.frombuffer(content, "<f4")
+                if (np.abs(vector) <= MAX_VALUE).all():
+                    rows.append(row)
+                    vectors.append(vector)
         values = np.array(vectors, np.float32).reshape(len(rows), self.n_values)
         return np.array(rows, np.int64), values
 

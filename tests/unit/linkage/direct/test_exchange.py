@@ -450,3 +450,9 @@ def test_a_list_that_is_longer_than_the_schema_permits_is_not_read_to_its_end():
     values = KEY.evaluate(lenient.inputs(0, CodeTokens().row_tokens([IdentifierColumn(["a"], "code")]).token.tolist()))
     assert len(table.open(0, values).row) == 500
     assert len(replace(table, schema=strict).open(0, values).row) == 60
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_a_vector_that_is_not_of_numbers_is_left_out_without_an_error(value):
+    table = build_table(NAMES, {"name": ["Belgor Marine", "Oku Foods"]}, np.float32([[value], [1.0]]), KEY)
+    assert opened_by(table, {"name": ["Belgor Marine", "Oku Foods"]}).vectors.tolist() == [[1.0]]
