@@ -228,7 +228,7 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
             f"it opens the rows that its own records reach: a row with {_needed(terms)}; of these rows it learns the "
             f"embedding and which of its records resemble them{_hints(terms)}; {note}",
             f"it stores opened rows for up to {job.protection.retention.days} days or until you request deletion",
-            "of all other rows it learns nothing; once you destroy the key of the table, nobody can open another row",
+            "it learns nothing of other rows; once you destroy the key of the table, no other token ever opens a row",
         ),
     )
     yield Paragraph("explanations of predictions", (EXPLAINED,))
@@ -237,7 +237,7 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
         "limits, enforced while the job runs",
         (
             f"up to {limit:,} tokens are evaluated for this primary, over all jobs and predictions (max_tokens): each "
-            "guess of an identifier of yours costs it at least one",
+            "guess of a word, name, cell or value of yours costs it one",
             f"up to {policy.max_jobs:,} jobs of this primary (max_jobs)",
         ),
     )

@@ -44,12 +44,12 @@ NO_NONCE = bytes(12)  # every key of an entry or a row encrypts once
 
 
 def round_up(count: int) -> int:
-    """Return a number that shows the size of ``count`` to four binary digits only.
+    """Return a multiple of 16 that shows the size of ``count`` to four binary digits only.
 
-    >>> [round_up(count) for count in (0, 15, 1000, 1025)]
-    [0, 15, 1024, 1152]
+    >>> [round_up(count) for count in (0, 3, 1000, 1025)]
+    [0, 16, 1024, 1152]
     """
-    step = 1 << max(0, count.bit_length() - 4)
+    step = 1 << max(4, count.bit_length() - 4)
     return -(-count // step) * step
 
 

@@ -21,7 +21,7 @@ from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS
-from fedsim.storage.files import ensure_folder, remove_paths
+from fedsim.storage.files import append_durably, ensure_folder, remove_paths
 from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import Bits, EncodedTable, Flags, Floats32, Integers32, Links
 
@@ -247,18 +247,16 @@ def fetch_table(session: Session, path: Path) -> str:
         answer = session.call(m.FetchTable("", 0), m.TablePart) if start else answer
         start = 0
     ensure_folder(path.parent)
-    part.touch(mode=0o600)
-    with part.open("ab") as file:
-        while True:
-            size, content = answer.size, answer.content
-            end = start + len(content)
-            if (answer.digest, answer.start) != (digest, start) or end > size or (not len(content) and end < size):
-                raise PeerError(f"{session.peer} sent a part of another table, or of no table", code="bad-table")
-            file.write(content.tobytes())
-            start = end
-            if start == size:
-                break
-            answer = session.call(m.FetchTable("", start), m.TablePart)
+    while True:
+        size, content = answer.size, answer.content
+        end = start + len(content)
+        if (answer.digest, answer.start) != (digest, start) or end > size or (not len(content) and end < size):
+            raise PeerError(f"{session.peer} sent a part of another table, or of no table", code="bad-table")
+        append_durably(part, content.tobytes(), mode=0o600, sync=False)
+        start = end
+        if start == size:
+            break
+        answer = session.call(m.FetchTable("", start), m.TablePart)
     if _file_digest(part) != digest:
         part.unlink()
         raise PeerError(f"{session.peer} sent a table that does not have its digest; it was deleted", code="bad-table")

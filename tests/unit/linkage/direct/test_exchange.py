@@ -456,3 +456,11 @@ def test_a_list_that_is_longer_than_the_schema_permits_is_not_read_to_its_end():
 def test_a_vector_that_is_not_of_numbers_is_left_out_without_an_error(value):
     table = build_table(NAMES, {"name": ["Belgor Marine", "Oku Foods"]}, np.float32([[value], [1.0]]), KEY)
     assert opened_by(table, {"name": ["Belgor Marine", "Oku Foods"]}).vectors.tolist() == [[1.0]]
+
+
+def test_the_secondary_cannot_count_the_new_tokens_of_one_record():
+    schema, sizes = TokenSchema((TokenField(("code",), CodeTokens()),)), []
+    table = build_table(schema, {"code": ["a"]}, np.zeros((1, 1), np.float32), KEY)
+    for codes in (["a"], ["a", "b", "c"]):
+        opened_by(table, {"code": codes}, counted(sizes))
+    assert sizes == [16, 16]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +11,17 @@ import pytest
 import torch
 
 from error_fixtures import raises
-from fedsim.errors import PeerError
+from fedsim.errors import FileError, PeerError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import pack_tensor, wire_format
-from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, Unchanged, Want
-from fedsim.protocol.roles.primary_role import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
+from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, TablePart, Unchanged, Want
+from fedsim.protocol.roles.primary_role import (
+    EncodedQueries,
+    RemoteSecondary,
+    fetch_new_partners,
+    fetch_partners,
+    fetch_table,
+)
 from fedsim.protocol.transport import NO_BYTES
 from fedsim.registry import WIRE_FORMATS
 from fedsim.types import EncodedTable
@@ -218,3 +226,21 @@ def test_new_links_that_do_not_fit_are_refused(what):
     read_all(session, frame_of(UNFIT[what], 1, reply_to=1))
     with raises(PeerError, "bad-links"):
         fetch_new_partners(session, "rentals", ENCODED, TERMS)
+
+
+# --- encrypted tables --------------------------------------------------------------------------------------------
+
+
+def test_a_table_for_which_the_disk_has_no_space_is_an_error_that_names_the_file_and_is_fetched_again(tmp_path):
+    content, path = np.random.default_rng(0).bytes(5000), tmp_path / "table"
+    part = TablePart(hashlib.sha256(content).hexdigest(), 5000, 0, content=np.frombuffer(content, np.uint8))
+    session, before = session_of(CITY, RENTALS), resource.getrlimit(resource.RLIMIT_FSIZE)
+    read_all(session, *(frame_of(part, place, reply_to=place) for place in (1, 2)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with raises(FileError, "not-writable"):
+            fetch_table(session, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert fetch_table(session, path) == part.digest
+    assert path.read_bytes() == content
