@@ -17,7 +17,7 @@ from fedsim.errors import FedSimError
 from fedsim.linkage import get_metric
 from fedsim.linkage.direct import NumberTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import build_table
-from fedsim.linkage.direct.exchange import TokenValues
+from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.private_linkage import LinkageConfig, load_linkage_state, pseudonym_order, save_linkage_state
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
 from fedsim.pipeline.linker import FilterLinker, Linker, LocalLinker

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
-from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.direct.oprf import Evaluation
 from fedsim.linkage.direct.token_schema import FieldTokens
+from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.encoding.quality import ReceivedQuality
 from fedsim.linkage.private_linkage import save_private_links
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
@@ -95,7 +95,7 @@ class TableLinker:
             self.context.connection.record_event("table received", facts)
         schema = terms.token_schema
         table = EncryptedTable.load(self._table_path, schema)
-        name = f"{self.secondary}-{schema.fingerprint.hex()[:12]}-{table.public.hex()[:12]}.safetensors"
+        name = f"{self.secondary}-{schema.fingerprint.hex()[:12]}-{table.public.hex()[:12]}.values"
         tokens = self.context.party_file.folder / TOKENS_FOLDER
         make_private_folder(tokens)
         values = TokenValues(schema, table.public, tokens / name)

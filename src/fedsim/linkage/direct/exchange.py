@@ -6,86 +6,20 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from fedsim.errors import FileError, PeerError
+from fedsim.errors import PeerError
 from fedsim.linkage.direct import oprf
-from fedsim.linkage.direct.encrypted_table import VALUE_BYTES, EncryptedTable, round_up
+from fedsim.linkage.direct.encrypted_table import EncryptedTable, round_up
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_links import TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
-from fedsim.storage.tensor_file import damaged_file, load_tensors, save_tensors
-from fedsim.types import Flags, Floats32, Integers, Words
-
-VALUES_FORMAT = "fedsim token values 1"
+from fedsim.linkage.direct.token_values import TokenValues
+from fedsim.types import Flags, Floats32, Integers
 
 # Sends blinded elements, returns a batch of evaluated ones and its proof for every oprf.MAX_BATCH of them.
 Ask = Callable[[list[bytes]], Sequence[oprf.Evaluation]]
-
-
-class TokenValues:
-    """The primary's values of tokens, in a private file: what was evaluated before costs nothing and asks nobody.
-
-    Parameters
-    ----------
-    schema, public
-        Values belong to a schema and to a key of the secondary.
-    path
-        Where they are kept; without it, only in memory.
-    """
-
-    def __init__(self, schema: TokenSchema, public: bytes, path: Path | None = None) -> None:
-        self._facts = {"schema": schema.fingerprint.hex(), "public": public.hex()}
-        self._path, n_fields = path, len(schema.fields)
-        self._tokens = [np.zeros(0, np.uint64)] * n_fields
-        self._values = [np.zeros((0, VALUE_BYTES), np.uint8)] * n_fields
-        if path is not None and path.exists():
-            tensors, facts = load_tensors(path, VALUES_FORMAT)
-            if facts != self._facts:
-                message = f"{path} has values of another key or schema; name another file, or remove it"
-                raise FileError(message, code="other-key", path=path)
-            self._tokens, self._values = (
-                [tensors[f"{of}.{at}"] for at in range(n_fields)] for of in ("tokens", "values")
-            )
-            if not all(self._fits(place) for place in range(n_fields)):
-                raise damaged_file(path, VALUES_FORMAT)
-
-    def _fits(self, place: int) -> bool:
-        tokens, values = self._tokens[place], self._values[place]
-        return tokens.dtype == np.uint64 and values.dtype == np.uint8 and values.shape == (*tokens.shape, VALUE_BYTES)
-
-    def __repr__(self) -> str:
-        return f"TokenValues({sum(map(len, self._tokens))} tokens)"
-
-    def missing(self, field: int, tokens: Words) -> Words:
-        """Return the distinct tokens of a field whose values are not known."""
-        distinct, known = np.unique(tokens), self._tokens[field]
-        place = np.searchsorted(known, distinct)
-        found = place < len(known)
-        found[found] = known[place[found]] == distinct[found]
-        return distinct[~found]
-
-    def take(self, field: int, tokens: Words) -> list[bytes]:
-        """Return the values of known tokens."""
-        place = np.searchsorted(self._tokens[field], tokens)
-        return [row.tobytes() for row in self._values[field][place]]
-
-    def add(self, field: Integers, tokens: Words, values: Sequence[bytes]) -> None:
-        """Keep the values of tokens of several fields, durably."""
-        content = np.frombuffer(b"".join(value[:VALUE_BYTES] for value in values), np.uint8).reshape(-1, VALUE_BYTES)
-        for place in np.unique(field).tolist():
-            known = np.concatenate([self._tokens[place], tokens[field == place]])
-            every = np.concatenate([self._values[place], content[field == place]])
-            self._tokens[place], first = np.unique(known, return_index=True)
-            self._values[place] = every[first]
-        if self._path is not None:
-            fields = range(len(self._tokens))
-            tensors = {f"tokens.{at}": self._tokens[at] for at in fields} | {
-                f"values.{at}": self._values[at] for at in fields
-            }
-            save_tensors(self._path, VALUES_FORMAT, tensors, self._facts)
 
 
 @dataclass(frozen=True)
