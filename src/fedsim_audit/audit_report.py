@@ -13,9 +13,11 @@ from fedsim.config.stored_audit import AUDIT_FORMAT, Adversary, AttackKind, Vict
 from fedsim_audit.attacks.attack_finding import (
     JOBS_ALLOWED,
     MEDIAN_ERROR_METRES,
+    NAMED,
     RADIUS_METRES,
     REPETITIONS,
     SCORE_ONCE,
+    TOKENS_NEEDED,
     AttackFinding,
 )
 
@@ -89,6 +91,7 @@ class Verdict(Enum):
     KEPT = "kept"
     BROKEN = "broken"
     UNTESTED = "claimed, but this attack cannot test it"
+    DISCLOSED = "disclosed by design, as the approval says"
     NONE = "no guarantee claimed"
 
 
@@ -96,17 +99,20 @@ class Verdict(Enum):
 class Guarantee:
     """What the job claims against an attack; ``most`` is the highest score it allows, None where it sets no limit.
 
-    ``claimed`` marks a claim that no score can contradict. ``reached`` is the score on a correct build, where the
-    assumptions of the claim hold only approximately.
+    ``claimed`` marks a claim that no score can contradict, and ``disclosed`` what the job gives away by design.
+    ``reached`` is the score on a correct build, where the assumptions of the claim hold only approximately.
     """
 
     sentence: str
     most: float | None = None
     claimed: bool = False
+    disclosed: bool = False
     reached: float = 0.0
 
     def verdict(self, found: AttackFinding) -> Verdict:
         """Return the verdict; a guarantee is broken where even the lower end of the 99.9 % interval exceeds it."""
+        if self.disclosed:
+            return Verdict.DISCLOSED
         if self.most is None:
             return Verdict.UNTESTED if self.claimed else Verdict.NONE
         low = found.score.value - INTERVAL_FACTOR * (found.score.value - found.score.low)
@@ -141,11 +147,23 @@ EXPLANATIONS = {
     "{share} of the variance of its features if it knows those of some rows, compared with {share_once} after one job",
     AttackKind.PROBING: "by predicting {times} made-up records near each of some records of {about}, {who} learns "
     "{learns}: {measure} {score}, compared with {once} without them",
+    AttackKind.DICTIONARY: "by spending all tokens that {about} evaluates on made-up records, {who} opens {share} of "
+    "its rows and names {named} of them; its own records open {share_blind}, for which they need {needed} tokens",
+    AttackKind.ONE_WORD: "by one word of its name alone {who} opens {share} of the rows of {about}",
+    AttackKind.CELLS: "by design {who} locates {share} of the rows that its records reach within {metres} m (median "
+    "error {error} m), by the finest cell that a reached row shows",
+    AttackKind.UNREACHED: "{who} locates {share} of the rows that its records do not reach within {metres} m (median "
+    "error {error} m), by the order of the rows in the table",
+    AttackKind.JOINED_LINKS: "by design {who} learns {learns}: joining the links of all its records it reads {share}",
+    AttackKind.TABLE_SIZES: "without a single evaluation {who} names the token of {share} of the entries, by how many "
+    "entries stand together",
 }
 
 _ENCODING = "encodings that keep similarities reveal this: choose a coordinator that you trust, or salt the field"
 _NOISE = "add noise to similarities (tau or sigma), or blur places"
 _SEALED = "seal the labels (protection.gradients = 'none')"
+_CELLS = "show wider cells (metres of the tokens, policy.min_cell_metres)"
+_SOFTWARE = "do not use this release: its encrypted table does not protect what it should"
 _FEWER_JOBS = "accept fewer jobs (policy.max_jobs), or protect what a single one reveals"
 REMEDIES = {
     AttackKind.LIKELIHOOD: _NOISE,
@@ -160,6 +178,12 @@ REMEDIES = {
     AttackKind.REPEATED_LINKS: _FEWER_JOBS,
     AttackKind.REPEATED_FEATURES: _FEWER_JOBS,
     AttackKind.PROBING: "answer fewer new records (policy.max_new_records)",
+    AttackKind.DICTIONARY: "evaluate fewer tokens (policy.max_tokens), near what the primary's records need",
+    AttackKind.ONE_WORD: _SOFTWARE,
+    AttackKind.CELLS: _CELLS,
+    AttackKind.UNREACHED: _SOFTWARE,
+    AttackKind.JOINED_LINKS: "leave the identifier out of the tokens, or use wider bins",
+    AttackKind.TABLE_SIZES: _SOFTWARE,
 }
 
 
@@ -207,6 +231,8 @@ class AuditRow:
         once = found.figures.get(SCORE_ONCE, 0.0)
         facts |= {"once": f"{once:.2f}", "share_once": f"{100 * once:.3g} %", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
+        facts |= {"named": f"{100 * found.figures.get(NAMED, 0.0):.3g} %", "share_blind": f"{100 * found.blind:.3g} %"}
+        facts |= {"needed": f"{found.figures.get(TOKENS_NEEDED, 0.0):,.0f}"}
         facts |= {"error": f"{found.figures.get(MEDIAN_ERROR_METRES, 0.0):,.0f}"}
         return EXPLANATIONS[found.kind].format(**facts)
 

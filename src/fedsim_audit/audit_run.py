@@ -13,7 +13,8 @@ from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
-from fedsim_audit import audit_report, budget_attacks, linkage_attacks, split_attacks
+from fedsim.types import Split
+from fedsim_audit import audit_report, budget_attacks, direct_attacks, linkage_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -120,11 +121,16 @@ def audit_job(
             progress((place + share) / len(tables.secondaries))
 
         passed(STAGES["link"])
-        audited, missing = prepare_audit(job, tables, name, settings)
-        found, left = attack_secondary(audited, settings, passed)
+        if job.direct:
+            found, left = attack_directly(job, tables, name, settings, passed)
+        else:
+            audited, missing = prepare_audit(job, tables, name, settings)
+            found, left = attack_secondary(audited, settings, passed)
+            left = [*missing, *left]
         rows += found
-        skipped += [*missing, *left]
-    notes = [*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"]
+        skipped += left
+    tau = "tau applies to integer Hamming distances; in other units it depends on the unit"
+    notes = [*tables.notes, *([] if job.direct else [tau])]
     absent = [str(party) for party in job.parties if party.role is not Role.PRIMARY and party not in tables.policies]
     if absent:
         names = ", ".join(absent)
@@ -135,7 +141,7 @@ def audit_job(
         limit=settings.limit,
         settings=settings,
         rows=tuple(rows),
-        skipped=(*skipped, *audit_report.NEVER_ATTACKED),
+        skipped=(*skipped, *(direct_attacks.NOT_PLANNED if job.direct else audit_report.NEVER_ATTACKED)),
         notes=tuple(notes),
         tables=tuple(str(own.party) for own in files if own.data is not None),
     )
@@ -149,8 +155,7 @@ def prepare_audit(
     if name not in primary.columns.identifiers or not job.secondaries[name].columns:
         message = f"job '{job.name}' has no identifiers for {name}, so there is no linkage to attack"
         raise SettingError(message, code="no-identifiers", secondary=name)
-    rng = np.random.default_rng([settings.seed, 2])
-    split = primary.draw_split("random", rng) if primary.columns.label else random_split(len(primary), rng)
+    split = _training_split(primary, settings)
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)
@@ -165,6 +170,36 @@ def prepare_audit(
         missing = audit_report.SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
         return audited, [missing]
     return replace(audited, inputs=inputs), []
+
+
+def _training_split(primary: PartyData, settings: audit_report.AuditSettings) -> Split:
+    rng = np.random.default_rng([settings.seed, 2])
+    return primary.draw_split("random", rng) if primary.columns.label else random_split(len(primary), rng)
+
+
+def attack_directly(
+    job: Job, tables: AuditTables, name: str, settings: audit_report.AuditSettings, progress: ProgressCallback
+) -> tuple[list[audit_report.AuditRow], list[audit_report.SkippedAttack]]:
+    """Run all attacks on a linkage without a coordinator."""
+    primary, secondary = tables.primary, tables.secondaries[name]
+    terms, policy = job.secondaries[name], tables.policies.get(Party(Role.SECONDARY, name), Policy())
+    limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
+    identifiers = primary.token_identifiers(name), secondary.token_identifiers(name)
+    linkage = direct_attacks.DirectLinkage(name, terms, *identifiers, limit, settings.seed)
+    rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
+    progress(STAGES["primary"])
+    rows, skipped = audit_report.run_attacks(
+        name, direct_attacks.direct_attacks(linkage, settings, rng), settings.memory
+    )
+    progress(STAGES["train"])
+    try:
+        inputs = split_attacks.training_inputs(job, primary, secondary, _training_split(primary, settings))
+        attacks = list(direct_attacks.feature_attacks(linkage, inputs, rng))
+    except FedSimError as error:
+        missing = audit_report.SkippedAttack(Adversary.PRIMARY, f"features of {name}", str(error))
+        return rows, [*skipped, missing]
+    found, left = audit_report.run_attacks(name, attacks, settings.memory)
+    return rows + found, skipped + left
 
 
 def attack_secondary(

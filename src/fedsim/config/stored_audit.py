@@ -49,6 +49,12 @@ class AttackKind(Enum):
     REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
     REPEATED_FEATURES = "repeated-features"
     PROBING = "probing"  # predictions of made-up records
+    DICTIONARY = "dictionary"  # the attacks from here on are those of direct linking
+    ONE_WORD = "one-word"
+    CELLS = "cells"
+    UNREACHED = "unreached-rows"
+    JOINED_LINKS = "joined-links"
+    TABLE_SIZES = "table-sizes"
 
 
 @dataclass(frozen=True)

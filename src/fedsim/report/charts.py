@@ -137,7 +137,7 @@ def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> I
 # Attacks of a stored audit, for its own page and for the report of a run.
 
 ADVERSARY_KNOWLEDGE = {
-    Adversary.PRIMARY: "It knows the links, the similarities, the activations and, as a party, the linkage key.",
+    Adversary.PRIMARY: "It knows its links, all that it received and, in a job with a coordinator, the linkage key.",
     Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }

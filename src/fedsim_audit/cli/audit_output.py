@@ -34,7 +34,13 @@ from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim_audit.audit_run import audit_job, prepare_audit, read_audit_tables
 
-VERDICT_LABELS = {Verdict.KEPT: "kept", Verdict.BROKEN: "BROKEN", Verdict.UNTESTED: "untested", Verdict.NONE: "-"}
+VERDICT_LABELS = {
+    Verdict.KEPT: "kept",
+    Verdict.BROKEN: "BROKEN",
+    Verdict.UNTESTED: "untested",
+    Verdict.DISCLOSED: "disclosed",
+    Verdict.NONE: "-",
+}
 DELTA = 1e-5  # of the epsilon that is printed
 COLUMNS = ("attack", "success (95 %)", "guessing", "error", "promised", "verdict", "time")
 

@@ -100,7 +100,7 @@ class EncryptedTable:
         slot = 0
         # Longer lists are not honest: the time that they take could show whether a token is among the primary's.
         while len(asked) and slot < max(WHOLE_CAP, self.schema.fields[field].kind.cap):
-            keys = [_entry_keys(values[place], self.salt, slot) for place in asked.tolist()]
+            keys = [entry_keys(values[place], self.salt, slot) for place in asked.tolist()]
             tags = np.frombuffer(b"".join(tag for tag, _ in keys), "<u8")
             first, last = (np.searchsorted(self.tags[field], tags, side=side) for side in ("left", "right"))
             hit = np.flatnonzero(last > first)
@@ -277,7 +277,7 @@ class _Builder:
         tags, sealed = np.empty(size, np.uint64), np.empty((size, ENTRY_BYTES), np.uint8)
         plain = self._plain_entries(tokens, rows)
         for at, (number, token_slot) in enumerate(zip(which.tolist(), slot.tolist(), strict=True)):
-            tag, secret = _entry_keys(values[number], self.salt, token_slot)
+            tag, secret = entry_keys(values[number], self.salt, token_slot)
             tags[at] = int.from_bytes(tag, "little")
             sealed[at] = np.frombuffer(AESGCM(secret).encrypt(NO_NONCE, plain[at].tobytes(), None), np.uint8)
         padding = hashlib.shake_256(self.master + b"padding" + place.to_bytes(2, "big"))
@@ -326,7 +326,7 @@ def _slots(which: Integers, pseudonym: Integers) -> Integers:
     return slot
 
 
-def _entry_keys(value: bytes, salt: bytes, slot: int) -> tuple[bytes, bytes]:
+def entry_keys(value: bytes, salt: bytes, slot: int) -> tuple[bytes, bytes]:
     """Return tag and key of an entry."""
     digest = hmac.digest(value[:VALUE_BYTES], salt + b"entry" + slot.to_bytes(4, "big"), "sha512")
     return digest[:TAG_BYTES], digest[TAG_BYTES : TAG_BYTES + 32]

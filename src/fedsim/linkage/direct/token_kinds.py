@@ -543,12 +543,15 @@ class PlaceTokens:
         return _leaves(tokens, length, self.cap)
 
     def similarity(self, shared: SharedTokens) -> Floats:
-        north, east = shared.hint >> 32, shared.hint.astype(np.int32).astype(np.int64)
+        distance = great_circle_metres(_places(shared.columns)[shared.record], self.middles(shared.hint)) / self.metres
+        return np.asarray(self.scale / (self.scale + distance))
+
+    def middles(self, hint: Integers) -> Floats:
+        """Return latitude and longitude of the middle of the finest cell that rows show, (n,) -> (n, 2)."""
+        north, east = hint >> 32, hint.astype(np.int32).astype(np.int64)
         latitude = (north + 0.5) * self.metres / METRES_PER_DEGREE
         longitude = (east + 0.5) * self.metres / self._east(np.ones(len(north)), north, 0)
-        middle = np.column_stack([np.clip(latitude, -90.0, 90.0), np.clip(longitude, -180.0, 180.0)])
-        distance = great_circle_metres(_places(shared.columns)[shared.record], middle) / self.metres
-        return np.asarray(self.scale / (self.scale + distance))
+        return np.column_stack([np.clip(latitude, -90.0, 90.0), np.clip(longitude, -180.0, 180.0)])
 
     def _east(self, longitude: Floats, north: Integers, level: int) -> Floats:
         """Return metres east of the prime meridian, measured along the middle of the cell's band."""
