@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import polars as pl
 import pytest
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
 from error_fixtures import raises
-from fedsim.errors import PolicyError
+from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.linkage.direct.oprf import SecretKey
 from fedsim.protocol.messages import Role
+from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import decode
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime.run_local import run_local
@@ -138,6 +142,24 @@ def test_a_secondary_receives_random_points_and_nothing_that_depends_on_a_label(
             else:
                 assert vars(one) == vars(two)
     assert {one.kind for one in received[0]} == {"meet", "fetch-table", "evaluate", "finish", "farewell"}
+
+
+def test_rows_of_a_table_whose_key_was_rotated_are_not_mixed_with_those_of_the_next(tmp_path, monkeypatch):
+    tables = small_tables(rentals=20)  # every row is a partner, so the pseudonyms of both tables are the same
+    quiet, stopped = (create_local_job(tmp_path / name, tables=tables, direct=True) for name in ("quiet", "stopped"))
+    with monkeypatch.context() as patch, raises(PeerError, "stopped"):
+        patch.setattr(RemoteSecondary, "finish", stop)  # the rows are here, and the secondary is not released
+        run_here(stopped)
+    for place in (quiet, stopped):
+        keys = KeyStore(place.own(RENTALS).folder / "keys")
+        keys.destroy(RENTALS, datetime.now(UTC))
+        keys.create(RENTALS, datetime.now(UTC), SecretKey.derive(bytes(32), b"next"))
+        run_here(place)
+    assert stopped.hashes() == quiet.hashes()
+
+
+def stop(_):
+    raise PeerError("stopped", code="stopped")
 
 
 def test_both_audit_logs_say_what_was_exchanged(tmp_path):

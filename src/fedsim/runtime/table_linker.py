@@ -21,6 +21,7 @@ from fedsim.runs.deletion import released_path, rows_path, table_path
 from fedsim.runs.run_folder import links_path, make_private_folder
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
+from fedsim.storage.files import remove_paths
 from fedsim.types import AnyArray, Floats32, Integers, Links
 
 log = logging.getLogger("fedsim.parties")
@@ -43,6 +44,9 @@ class TableLinker:
     _linker: DirectLinker | None = field(default=None, init=False)
 
     def link(self, records: PartyData, training: Integers) -> Links:
+        rows = rows_path(self.context.folder, self.secondary)
+        if not released_path(rows).is_file():
+            remove_paths([rows])  # an interrupted run's, perhaps of another table
         linker = self._open()
         links = linker.link(records.token_identifiers(self.secondary), training)
         if linker.fitted is not None:
