@@ -230,6 +230,7 @@ def test_a_partner_whose_table_has_changed_since_training_does_not_answer_and_th
             ) as post,
         ):
             run_secondary(post, stay=True)
+        predictor.context.connection.wait_seconds = 0.1  # it has said why it does not answer
         with pytest.raises(AwayError, match="its table changed"):
             predicted.result()
 
