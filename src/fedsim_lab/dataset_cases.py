@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.contribution.job_ladder import exact_match_rows, identifier_features
+from fedsim.contribution.job_ladder import identifier_features
+from fedsim.contribution.linked_tables import exact_match_rows
 from fedsim.contribution.rungs import LinkedSecondary, SplitArrays
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.splits import group_matching_records, group_split, random_split

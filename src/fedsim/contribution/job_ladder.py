@@ -17,6 +17,7 @@ import torch
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
+from fedsim.contribution.linked_tables import LinkedTable, prepare_table
 from fedsim.contribution.rungs import (
     LinkedSecondary,
     ResultStore,
@@ -28,7 +29,6 @@ from fedsim.contribution.rungs import (
 )
 from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
-from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary_role import ComparisonRun
@@ -43,7 +43,7 @@ from fedsim.runtime.run_store import RunStore, network_features
 from fedsim.splitnn import Features, party_model
 from fedsim.training import NeighbourList
 from fedsim.training.loop import TrainingContext
-from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Links, Split
+from fedsim.types import AnyArray, Floats32, Integers, Links
 
 log = logging.getLogger("fedsim.parties")
 
@@ -58,7 +58,7 @@ def ladder_splits(job: Job) -> tuple[str, ...]:
     return (other, own) if other else (own,)
 
 
-# The primary's identifiers as features, and exact matches between two tables
+# The primary's identifiers as features
 
 
 def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
@@ -78,50 +78,17 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     return replace(prepared, numbers=numbers)
 
 
-def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
-    """Return for every primary record the first secondary row whose columns, in order, are all equal, or -1.
-
-    >>> exact_match_rows(pl.DataFrame({"name": ["b", "c"]}), pl.DataFrame({"title": ["a", "b", "b"]})).tolist()
-    [1, -1]
-    >>> exact_match_rows(pl.DataFrame({"year": [1, 2]}), pl.DataFrame({"year": [2.0, 2.5]})).tolist()
-    [-1, 0]
-    """
-    columns: tuple[list[pl.Series], list[pl.Series]] = [], []
-    for place, pair in enumerate(zip(primary, secondary, strict=True)):
-        # Numbers of different types are compared as floats, everything else as text.
-        numeric = pair[0].dtype != pair[1].dtype and all(column.dtype.is_numeric() for column in pair)
-        for side, column in zip(columns, pair, strict=True):
-            side.append((column.cast(pl.Float64) if numeric else column).alias(str(place)).cast(pl.String))
-    ours, theirs = (pl.DataFrame(side).select(pl.concat_str(pl.all(), separator="\0")).to_series() for side in columns)
-    first: dict[str, int] = {}
-    for row, key in enumerate(theirs.to_list()):
-        if key is not None:
-            first.setdefault(key, row)
-    return np.array([first.get(key, -1) for key in ours.to_list()], dtype=np.int64)
-
-
 # All tables in this process. Nothing is sent, so neither approval nor policy is checked; noise and blur are
-# those of the job, and records are linked as the coordinator would link them.
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedSecondary:
-    """Both sides as filters, the secondary's features with the job's noise, exact matches of the primary's records or
-    -1, and the embedding that the secondary sends, if any.
-    """
-
-    encoded: tuple[EncodedTable, EncodedTable]  # of the primary, of the secondary
-    features: Features
-    equal: Integers
-    embedding: Floats32 | None
+# those of the job.
 
 
 @dataclass(frozen=True, eq=False)
 class JobCases:
     """The tables of a job as arrays for every split and seed.
 
-    ``folder`` stores filters and the secret of the noise, so that a second run links alike. With ``as_in_job`` the
-    primary has the features of the job; otherwise its identifiers are apart, for rungs with and without them.
+    ``folder`` stores filters, tokens and the secrets of noise and keys, so that a second run links alike. With
+    ``as_in_job`` the primary has the features of the job; otherwise its identifiers are apart, for rungs with and
+    without them.
     """
 
     job: Job
@@ -163,7 +130,7 @@ class JobCases:
                 yield SplitArrays(
                     primary=features(self.primary, split.train),
                     own=identifier_features(self.primary.own_identifiers, split.train),
-                    secondaries=tuple(self._link(name, split) for name in self.secondaries),
+                    secondaries=tuple(table.linked(split.train) for table in self._prepared),
                     labels=self.labels,
                     groups=self.groups,
                     split=split,
@@ -181,34 +148,8 @@ class JobCases:
         return self.primary.groups
 
     @cached_property
-    def _prepared(self) -> dict[str, PreparedSecondary]:
-        prepared = {}
-        for name, table in self.secondaries.items():
-            encoded, identifiers = [], []
-            for side in (self.primary, table):
-                folder = self.folder / side.own.name  # no other party's secret and filters are in it
-                make_private_folder(folder)
-                store = RunStore(folder, self.job)
-                encoded.append(store.encoded(side, name))
-                identifiers.append(side.normalised_identifiers(name))
-            features = store.protect_features(network_features(table), table)
-            embedding, seed = None, store.own_seed(self.job.seed)
-            if self.job.sends_embedding:
-                embedding = store.embed_features(features, name, seed)
-            if embedding is not None and self.job.protection.sealed:
-                features = Features(embedding)
-            equal = exact_match_rows(*identifiers)
-            prepared[name] = PreparedSecondary((encoded[0], encoded[1]), features, equal, embedding)
-        return prepared
-
-    def _link(self, name: str, split: Split) -> LinkedSecondary:
-        prepared, terms = self._prepared[name], self.job.secondaries[name].linkage
-        queries, candidates = prepared.encoded
-        links = FilterLinker(name, candidates, terms, RunStore(self.folder, self.job).secret).link(queries, split.train)
-        lists = np.arange(len(self.primary))
-        return LinkedSecondary(
-            prepared.features, lists, links.partner, links.similarity, prepared.equal, name, prepared.embedding
-        )
+    def _prepared(self) -> list[LinkedTable]:
+        return [prepare_table(self.job, self.primary, table, self.folder) for table in self.secondaries.values()]
 
 
 def learnt_labels(job: Job, labels: AnyArray) -> AnyArray:
