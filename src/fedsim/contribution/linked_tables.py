@@ -16,9 +16,9 @@ from fedsim.config.job import Job
 from fedsim.contribution.rungs import LinkedSecondary
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
-from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.direct.oprf import SecretKey, map_batches
 from fedsim.linkage.direct.token_schema import TokenSchema
+from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.direct_linker import DirectLinker
 from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
@@ -135,14 +135,14 @@ class TokenLinkedTable(TableOfJob):
         """Return the secondary's table, which is encrypted once."""
         identifiers = self.secondary.table.token_identifiers(self.name)
         content = [frame_digest(identifiers), arrays_digest(self.embedding)]
-        path = self._path(self.secondary, schema, key, *content)
+        path = self._path(self.secondary, schema, key, *content).with_suffix(".safetensors")
         if not path.is_file():
             build_table(schema, identifiers, self.embedding, key).save(path)
         return EncryptedTable.load(path, schema)
 
     def _evaluated(self, schema: TokenSchema, key: SecretKey) -> TokenValues:
         """Return the values of all tokens of the primary; nothing is blinded, because the key is here."""
-        values = TokenValues(schema, key.public, self._path(self.primary, schema, key))
+        values = TokenValues(schema, key.public, self._path(self.primary, schema, key).with_suffix(".values"))
         for place, query in enumerate(schema.query_tokens(self.primary.table.token_identifiers(self.name))):
             tokens = values.missing(place, query.tokens.token)
             if len(tokens):
@@ -155,7 +155,7 @@ class TokenLinkedTable(TableOfJob):
         name = hashlib.sha256(" ".join([schema.fingerprint.hex(), key.public.hex(), *content]).encode()).hexdigest()
         folder = side.store.folder / ENCODED_FOLDER
         make_private_folder(folder)
-        return folder / f"{self.name}-{name[:24]}.safetensors"
+        return folder / f"{self.name}-{name[:24]}"
 
 
 def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
