@@ -68,6 +68,7 @@ class PredictionResponse(BaseModel):
     ``probabilities`` of classes are calibrated on validation records.
     ``by`` is the method that predicted; ``solo`` means that a partner was offline and only own features were used.
     ``explanations`` say what contributed to each prediction; numbers of partner records are valid in this answer only.
+    ``needed_online`` counts, in jobs without a coordinator, the records that needed each partner online.
     """
 
     predictions: list[Any]
@@ -77,6 +78,7 @@ class PredictionResponse(BaseModel):
     away: list[str] = []
     reason: str = ""
     explanations: list[Explanation] | None = None
+    needed_online: dict[str, int] = {}
 
 
 class HealthStatus(BaseModel):
@@ -162,6 +164,7 @@ def create_app(
 
 def _prediction_response(found: Predictions) -> PredictionResponse:
     response = PredictionResponse(predictions=found.values, by=found.by, away=list(found.away), reason=found.reason)
+    response.needed_online = dict(found.needed_online)
     if found.intervals is not None:
         response.intervals = [(low, high) for low, high in found.intervals.tolist()]
     if found.probabilities is not None:

@@ -37,7 +37,7 @@ from fedsim.storage.files import atomic_write, check_output_paths
 from fedsim.types import Explanation
 
 if TYPE_CHECKING:
-    from fedsim.runtime.predictor import Predictor
+    from fedsim.runtime.predictor import Predictions, Predictor
     from fedsim.training.explain import Matches
 
 _logger = logging.getLogger("fedsim.parties")
@@ -184,8 +184,10 @@ def run_predict(
             rows = [row for row in range(1, len(frame) + len(skipped) + 1) if row not in skipped]
             explanation_table(predictions.explanations, rows).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
+    facts["needed_online"] = dict(predictions.needed_online)
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
+    lines += _linking_lines(predictions)
     lines += [] if explain is None else [f"Wrote {explain}: what contributed to each prediction"]
     lines += [f"skipped row {row}: {reason}" for row, reason in list(skipped.items())[:MAX_SKIPPED_SHOWN]]
     if len(skipped) > MAX_SKIPPED_SHOWN:
@@ -193,6 +195,13 @@ def run_predict(
     facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
     named = {"file": str(out), "explanations": None if explain is None else str(explain)}
     mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
+
+
+def _linking_lines(predictions: Predictions) -> Iterator[str]:
+    """Say of how many records each secondary had to be online; nothing if a coordinator linked them."""
+    records = len(predictions.values)
+    for name, online in predictions.needed_online.items():
+        yield f"{name}: {online:,} of {records:,} records needed it online, {records - online:,} were linked offline"
 
 
 def _check_predict_outputs(out: Path, explain: Path | None, inputs: Sequence[Path]) -> None:

@@ -104,9 +104,13 @@ class DirectLinker:
     def encode_new(self, records: Any) -> list[FieldTokens]:
         return self.table.schema.query_tokens(records)
 
-    def needs_partner(self, queries: list[FieldTokens]) -> bool:
-        """Return whether the secondary must evaluate tokens of these records."""
-        return any(len(self.values.missing(place, query.tokens.token)) for place, query in enumerate(queries))
+    def needing_partner(self, queries: list[FieldTokens]) -> int:
+        """Return of how many records the secondary must evaluate tokens."""
+        needing = np.zeros(queries[0].n, np.bool_)
+        for place, query in enumerate(queries):
+            new = np.isin(query.tokens.token, self.values.missing(place, query.tokens.token))
+            needing[query.rows[query.tokens.record[new]]] = True
+        return int(needing.sum())
 
     def link_new(self, queries: list[FieldTokens]) -> Links:
         if self.fitted is None:

@@ -56,6 +56,10 @@ class JobLinking(Protocol):
         """Whether new records can be linked as far as it does not depend on secondaries."""
         ...
 
+    def needing_partner(self, encoded: Mapping[str, Any]) -> Mapping[str, int]:
+        """Return how many new records need each secondary online; nothing where a coordinator links all of them."""
+        ...
+
     def join(self) -> None:
         """Connect with those that link, before any data is read, which compares job and release."""
         ...
@@ -109,6 +113,9 @@ class CoordinatorLinking:
     @property
     def online(self) -> bool:
         return self.coordinator.connected
+
+    def needing_partner(self, encoded: Mapping[str, Any]) -> Mapping[str, int]:
+        return {}
 
     def join(self) -> None:
         self.coordinator.session()
@@ -166,6 +173,9 @@ class DirectLinking:
     def online(self) -> bool:
         return True
 
+    def needing_partner(self, encoded: Mapping[str, Any]) -> Mapping[str, int]:
+        return {name: self.linkers[name].needing_partner(queries) for name, queries in encoded.items()}
+
     def join(self) -> None:
         for name, peer in self.peers.items():
             if not released_path(rows_path(self.context.folder, name)).is_file():  # else it may have left
@@ -187,7 +197,7 @@ class DirectLinking:
         linker = self.linkers[name]
 
         def away(queries: list[FieldTokens]) -> tuple[str, ...]:
-            return wait([name]) if linker.needs_partner(queries) else ()
+            return wait([name]) if linker.needing_partner(queries) else ()
 
         return StoredPartners(self.context, name, config, lambda missing, _: linker.vectors_of(missing), away)
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import is_
 from typing import Any
@@ -61,6 +61,8 @@ class Predictions:
     reason: str = ""  # why the solo model was used
     matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate, if the job shows its records
     explanations: tuple[Explanation, ...] = ()  # of every record, if requested
+    needed_online: Mapping[str, int] = field(default_factory=dict)
+    """Without a coordinator: how many records needed each secondary online; the others were linked offline."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +232,7 @@ class Predictor:
     def _predict_together(
         self, features: Features, names: Floats32, encoded: Mapping[str, Any], *, explained: bool
     ) -> Predictions:
+        needing = self._linking.needing_partner(encoded)  # before they are linked: then all tokens are known
         while True:
             try:
                 partners, absent = self._link(encoded, len(features))
@@ -252,7 +255,8 @@ class Predictor:
                         best = mean_similarity(links.similarity[:, :1].astype(np.float32))[:, 0]
                         self._drift.add_similarity(name, best)
                 reason = f"predicted without {', '.join(away)}" if away else ""
-                return replace(found, matches=matches, away=away, reason=reason)
+                linked = {name: count for name, count in needing.items() if name not in missing}
+                return replace(found, matches=matches, away=away, reason=reason, needed_online=linked)
             except PeerRestarted as restarted:
                 connection, text = self.context.connection, "%s; repeating the request"
                 connection.log_peer_event("restarted", restarted.peer, logging.INFO, text, restarted)

@@ -63,9 +63,9 @@ class TableLinker:
     def link_new(self, queries: list[FieldTokens]) -> Links:
         return self._trained().link_new(queries)
 
-    def needs_partner(self, queries: list[FieldTokens]) -> bool:
-        """Return whether the secondary must be online to link these records."""
-        return not self._table_path.is_file() or self._trained().needs_partner(queries)
+    def needing_partner(self, queries: list[FieldTokens]) -> int:
+        """Return how many of these records are linked only while the secondary is online."""
+        return self._trained().needing_partner(queries) if self._table_path.is_file() else queries[0].n
 
     def vectors_of(self, rows: AnyArray) -> Floats32:
         """Return the vectors of partners."""

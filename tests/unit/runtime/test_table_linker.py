@@ -65,7 +65,7 @@ def moved(records: pl.DataFrame) -> pl.DataFrame:
 def test_records_whose_tokens_are_known_are_predicted_while_the_secondary_is_away(world):
     predictor, before = world.predictor(wait_seconds=0.5), world.evaluated()
     alone = predictor.predict(world.records[:4])
-    assert (alone.by, alone.away) == ("fedsim", ())
+    assert (alone.by, alone.away, alone.needed_online) == ("fedsim", (), {RENTALS: 0})
     with raises(AwayError, "peer-away"):
         predictor.predict(moved(world.records[:4]))
     world.bring()
@@ -73,7 +73,9 @@ def test_records_whose_tokens_are_known_are_predicted_while_the_secondary_is_awa
     new = predictor.predict(moved(world.records[:4]))
     cost = world.evaluated() - before
     assert cost > 0
-    assert predictor.predict(moved(world.records[:4])).values == new.values
+    again = predictor.predict(moved(world.records[:4]))
+    assert (new.needed_online, again.needed_online) == ({RENTALS: 4}, {RENTALS: 0})
+    assert again.values == new.values
     assert predictor.predict(world.records[:4]).values == alone.values
     assert world.evaluated() - before == cost
 
@@ -91,7 +93,9 @@ def test_once_retention_ends_rows_and_table_are_deleted_and_only_own_tokens_open
     assert not len(StoredRows.load(path).pseudonym)
     world.bring()
     predictor.context.connection.wait_seconds = PATIENCE
-    assert predictor.predict(world.records[:4]).values == pytest.approx(before)
+    again = predictor.predict(world.records[:4])
+    assert again.values == pytest.approx(before)
+    assert again.needed_online == {RENTALS: 4}  # for the table
     assert len(StoredRows.load(path).pseudonym) < len(stored.pseudonym)
     what = [entry.what for entry in read_audit_log(open_audit_log(world.place.own(CITY)).path)]
     assert "rows deleted" in what
