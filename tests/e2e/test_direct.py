@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import polars as pl
@@ -16,7 +17,7 @@ from fedsim.linkage.direct.oprf import SecretKey
 from fedsim.protocol.messages import Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import decode
-from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import PROGRESS_FILE, open_audit_log, read_audit_log, run_path
 from fedsim.runtime.run_local import run_local
 from fedsim_lab.faults.local_job import CITY, RENTALS, LocalJob, create_local_job, small_tables
 from fedsim_lab.faults.processes import party_processes
@@ -160,6 +161,19 @@ def test_rows_of_a_table_whose_key_was_rotated_are_not_mixed_with_those_of_the_n
 
 def stop(_):
     raise PeerError("stopped", code="stopped")
+
+
+def test_both_parties_publish_and_log_how_far_evaluation_and_table_are(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("fedsim.runtime.party_context.LOG_SECONDS", 0.0)
+    caplog.set_level("INFO", "fedsim.parties")
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    for name, rows in zip(place.names, (len(table) for table in small_tables().values()), strict=False):
+        run = run_path(place.job, place.own(name))
+        facts = json.loads((run / PROGRESS_FILE).read_text())["linking"][RENTALS]
+        assert (facts["done"], facts["total"]) == (rows, rows)
+    whole = [record for record in caplog.records if record.args and record.args[1:2] == (100.0,)]
+    assert {record.args[2] for record in whole} == {"new tokens", "the encrypted table"}
 
 
 def test_both_audit_logs_say_what_was_exchanged(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class DirectLinker:
         What :meth:`link` fitted to the training records.
     vectors
         Of the rows opened so far, by pseudonym.
+    progress
+        Called by :meth:`link` with the number of new tokens evaluated so far, and of all.
     """
 
     secondary: str
@@ -86,11 +89,12 @@ class DirectLinker:
     ask: Ask
     fitted: FittedDirect | None = None
     vectors: dict[int, Floats32] = field(default_factory=dict, repr=False)
+    progress: Callable[[int, int], object] | None = None
 
     def link(self, records: Any, training: Integers) -> Links:
         k = validate_k(self.k, self.table.rows, self.secondary)
         queries = self.encode_new(records)
-        opened = self._open(queries)
+        opened = self._open(queries, self.progress)
         counted = np.isin(np.arange(queries[0].n), training)
         rivals = opened.pairs.fit_rivals(counted)
         found = opened.pairs.best(k, rivals, opened.among)
@@ -131,8 +135,8 @@ class DirectLinker:
         known = self.vectors | {self.table.rows: self.fitted.nobody}
         return np.array([known[row] for row in rows.tolist()], np.float32).reshape(-1, self.table.n_values)
 
-    def _open(self, queries: list[FieldTokens]) -> OpenedRows:
-        opened = open_rows(self.table, queries, self.values, self.ask)
+    def _open(self, queries: list[FieldTokens], progress: Callable[[int, int], object] | None = None) -> OpenedRows:
+        opened = open_rows(self.table, queries, self.values, self.ask, progress)
         self.vectors |= dict(zip(opened.rows.tolist(), opened.vectors, strict=True))
         return opened
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -20,10 +21,12 @@ from fedsim.protocol.roles.table_role import TableFile, TableResponder
 from fedsim.protocol.session import Session, send_notices
 from fedsim.runs.budget import key_store, tokens_spent
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.party_context import PartyContext
+from fedsim.runtime.party_context import LinkageProgress, PartyContext
 from fedsim.storage.files import remove_paths
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import Floats32
+
+log = logging.getLogger("fedsim.parties")
 
 TABLES_FOLDER = "tables"
 
@@ -57,7 +60,8 @@ class OwnTable:
         stale = (one for one in folder.glob("*.safetensors") if not one.name.startswith(of_key))
         remove_paths(stale)  # their keys were destroyed
         with _while_waiting(session):
-            build_table(schema, identifiers, vectors, key).save(path)
+            progress = LinkageProgress(self.context, name, len(vectors), "the encrypted table")
+            build_table(schema, identifiers, vectors, key, progress=progress).save(path)
         found = _described(path, vectors)
         self.context.connection.record_event("table built", {"rows": len(vectors), "bytes": found.size})
         return found
@@ -72,6 +76,8 @@ class OwnTable:
             primary = self.context.job.primary.name
             facts = {"primary": primary, "tokens": tokens, "total": tokens_spent(own, primary), "limit": limit}
             record("tokens evaluated", facts=facts)
+            if not self.context.connection.serves_predictions:
+                log.info("evaluated %s tokens for %s", f"{tokens:,}", primary)
 
         return TableResponder(
             table=file,

@@ -42,6 +42,8 @@ from fedsim.version import VERSION
 
 log = logging.getLogger("fedsim.parties")
 
+LOG_SECONDS = 5.0  # between lines about a long phase
+
 FAILURE_NOTICE_SECONDS = 10.0  # to reach a peer only to report the end
 LATE_PEER_SECONDS = 20.0  # how long after its start a failed coordinator waits for slower parties
 RELOAD_SECONDS = 30.0  # until a renewed certificate is noticed
@@ -326,6 +328,29 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException, 
             close_sessions([context.dial(waiting, FAILURE_NOTICE_SECONDS)], notice)
     except (errors.PeerError, errors.SettingError) as unreachable:
         log.debug("not every party could be notified: %s", unreachable)
+
+
+@dataclass(eq=False)
+class LinkageProgress:
+    """Publishes how far the work for a linkage without a coordinator is, as a share of records, and logs it at times.
+
+    ``what`` is done for a list of that many ``records``.
+    """
+
+    context: PartyContext
+    name: str
+    records: int
+    what: str
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not done:
+            self._began = self._logged = now
+        progress, share = self.context.progress, done / total if total else 1.0
+        progress.link(self.name, int(share * self.records), self.records)
+        if now - self._logged >= LOG_SECONDS:
+            self._logged, left = now, (now - self._began) * (total - done) / max(done, 1)
+            log.info("linking with %s: %.0f %% of %s; about %.0f seconds left", self.name, 100 * share, self.what, left)
 
 
 class ReconnectingPeer:

@@ -20,7 +20,7 @@ from fedsim.protocol.roles.primary_role import evaluate_remotely, fetch_table
 from fedsim.runs.deletion import released_path, rows_path, table_path
 from fedsim.runs.run_folder import links_path, make_private_folder
 from fedsim.runtime.partner_rows import StoredRows
-from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
+from fedsim.runtime.party_context import LinkageProgress, PartyContext, ReconnectingPeer
 from fedsim.storage.files import remove_paths
 from fedsim.types import AnyArray, Floats32, Integers, Links
 
@@ -48,6 +48,7 @@ class TableLinker:
         if not released_path(rows).is_file():
             remove_paths([rows])  # an interrupted run's, perhaps of another table
         linker = self._open()
+        linker.progress = LinkageProgress(self.context, self.secondary, len(records.frame), "new tokens")
         links = linker.link(records.token_identifiers(self.secondary), training)
         if linker.fitted is not None:
             linker.fitted.save(self._fitted_path)

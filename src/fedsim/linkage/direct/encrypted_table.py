@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -200,7 +200,7 @@ def build_table(
     key: oprf.SecretKey,
     *,
     min_rows: int = 1,
-    progress: oprf.Progress | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> EncryptedTable:
     """Return the encrypted table of a secondary.
 
@@ -217,7 +217,7 @@ def build_table(
     min_rows
         Tokens of fewer rows than this are left out; the owner decides.
     progress
-        Called with the number of tokens evaluated so far, field by field.
+        Called with the number of tokens evaluated and listed so far, and of all.
 
     Examples
     --------
@@ -239,12 +239,21 @@ def build_table(
     subject = schema.fingerprint.hex() + arrays_digest(vectors, *content)
     builder = _Builder(hmac.digest(key.scalar, b"fedsim token table" + subject.encode(), "sha256"), n)
     tags, entries = [], []
-    for place, (tokens, of) in enumerate(zip(listed, fields, strict=True)):
-        distinct, which = np.unique(tokens.token, return_inverse=True)
-        values = oprf.map_batches(key.evaluate, schema.inputs(place, distinct.tolist()), progress)
+    numbered = [np.unique(of.token, return_inverse=True) for of in listed]  # distinct tokens, and which of them
+    done, total = 0, sum(len(distinct) + len(which) for distinct, which in numbered)
+
+    def move(count: int) -> None:
+        if progress is not None:
+            progress(done + count, total)
+
+    move(0)
+    for place, (tokens, of, (distinct, which)) in enumerate(zip(listed, fields, numbered, strict=True)):
+        values = oprf.map_batches(key.evaluate, schema.inputs(place, distinct.tolist()), move)
         sealed_field = builder.entries(place, tokens, of.rows[tokens.record], which, list(chain.from_iterable(values)))
         tags.append(sealed_field[0])
         entries.append(sealed_field[1])
+        done += len(distinct) + len(which)
+        move(0)
     sealed = np.empty((n, vectors.shape[1] * 4 + SEAL_BYTES), np.uint8)
     for row in range(n):
         secret = _vector_key(builder.row_secret(row)[0], builder.salt)

@@ -46,7 +46,7 @@ def evaluate_tokens(
     public: bytes,
     values: TokenValues,
     ask: Ask,
-    progress: oprf.Progress | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> int:
     """Have all tokens evaluated whose values are not known; return how many were sent.
 
@@ -63,7 +63,7 @@ def evaluate_tokens(
     ask
         Sends elements to the secondary.
     progress
-        Called with the number of elements done.
+        Called with the number of tokens done and in total, if there are any.
     """
     new = [values.missing(place, query.tokens.token) for place, query in enumerate(queries)]
     field = np.repeat(np.arange(len(new)), [len(of) for of in new])
@@ -71,6 +71,8 @@ def evaluate_tokens(
     shuffled = np.random.default_rng().permutation(len(tokens))  # rounds show nothing: their points are random
     field, tokens = field[shuffled], tokens[shuffled]
     sent = 0
+    if progress is not None and len(tokens):
+        progress(0, len(tokens))
     for start in range(0, len(tokens), oprf.ROUND_TOKENS):
         these, those = field[start : start + oprf.ROUND_TOKENS], tokens[start : start + oprf.ROUND_TOKENS]
         inputs = [schema.inputs(int(of), [int(token)])[0] for of, token in zip(these, those, strict=True)]
@@ -78,7 +80,7 @@ def evaluate_tokens(
         values.add(these, those, outputs)
         sent += size
         if progress is not None:
-            progress(sent)
+            progress(start + len(these), len(tokens))
     return sent
 
 
@@ -119,7 +121,7 @@ def open_rows(
     queries: Sequence[FieldTokens],
     values: TokenValues,
     ask: Ask,
-    progress: oprf.Progress | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> OpenedRows:
     """Compare the primary's records with the rows of a table, and open those that they reach.
 
@@ -134,7 +136,7 @@ def open_rows(
     ask
         Has the secondary evaluate blinded elements; it is called only for tokens whose values are not known.
     progress
-        Called with the number of elements done.
+        Called with the number of tokens done and in total, if there are any.
     """
     evaluate_tokens(table.schema, queries, table.public, values, ask, progress)
     distinct = [np.unique(query.tokens.token) for query in queries]

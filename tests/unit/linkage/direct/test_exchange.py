@@ -224,6 +224,20 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, monkeypatc
     assert np.array_equal(resumed.pairs.similarity, again.pairs.similarity)
 
 
+def test_progress_moves_from_nothing_to_all_tokens(monkeypatch):
+    monkeypatch.setattr("fedsim.linkage.direct.oprf.ROUND_TOKENS", 32)
+    steps = {"table": [], "tokens": []}
+    names, values = {"name": ["Belgor Marine", "Tonkit Foods"]}, TokenValues(NAMES, KEY.public)
+    moves = {name: lambda done, total, seen=seen: seen.append((done, total)) for name, seen in steps.items()}
+    build_table(NAMES, names, np.zeros((2, 1), np.float32), KEY, progress=moves["table"])
+    for _ in range(2):  # the second time, nothing is evaluated
+        evaluate_tokens(NAMES, NAMES.query_tokens(names), KEY.public, values, ask_key(), moves["tokens"])
+    for seen in steps.values():
+        done, totals = zip(*seen, strict=True)
+        assert done == tuple(sorted(done))
+        assert (done[0], done[-1], len(set(totals))) == (0, totals[0], 1)
+
+
 def counted(sizes):
     def ask(blinded):
         sizes.append(len(blinded))
