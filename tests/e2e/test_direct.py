@@ -14,6 +14,8 @@ from error_fixtures import raises
 from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.oprf import SecretKey
+from fedsim.preflight.check import check_job
+from fedsim.preflight.estimate import NetworkLink
 from fedsim.protocol.messages import Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import decode
@@ -122,6 +124,20 @@ def test_tokens_beyond_the_budget_are_refused_before_any_work(tmp_path, where):
     with raises(PolicyError, "over-budget", limit=100, left=100):
         run_here(place)
     assert not KeyStore(place.own(RENTALS).folder / "keys").record(RENTALS).evaluated
+
+
+def test_check_counts_tokens_exactly_with_both_tables_and_states_a_bound_with_one(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    paths = [place.own(name).path for name in place.names]
+    both, one = (
+        check_job(place.job_path, here, link=NetworkLink(), now=datetime.now(UTC), call_peers=False).estimate
+        for here in (paths, paths[:1])
+    )
+    sizes = run_here(place)
+    sent = sum(size for kind in ("fetch-table", "table-part", "evaluate", "evaluated") for size in sizes[kind])
+    assert both.linkage_bytes == pytest.approx(sent, rel=0.02)
+    assert both.linkage_bytes < one.linkage_bytes
+    assert (both.bounded, one.bounded, both.training_bytes.most) == (False, True, 0)
 
 
 def test_a_secondary_receives_random_points_and_nothing_that_depends_on_a_label(tmp_path):

@@ -131,18 +131,21 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
     needs = f"the coordinator needs {work} and {memory} of memory" if estimate.filter_bytes else f"both need {work}"
+    if estimate.bounded:
+        transfer = f"at most {transfer} (records that share tokens need less; with both tables they are counted)"
     yield "linkage", f"{transfer}; {needs}"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
     if epoch.most:  # nothing is sent in an epoch under sealed labels
         between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
         yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
-    between = f"{_format_size(training.least)} to {_format_size(training.most)}"
-    yield (
-        "training",
-        f"at most {pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})",
-    )
-    between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
-    yield "transfer", f"about {format_duration(spent.expected)} ({between})"
+    epochs = f"at most {pluralise(estimate.epochs, 'epoch')}"
+    if training.most:
+        between = f"{_format_size(training.least)} to {_format_size(training.most)}"
+        yield "training", f"{epochs}: about {_format_size(training.expected)} ({between})"
+        between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
+        yield "transfer", f"about {format_duration(spent.expected)} ({between})"
+    else:
+        yield "training", f"{epochs}; nothing is sent"
     compute = format_duration(estimate.compute_seconds)
     yield (
         "compute",

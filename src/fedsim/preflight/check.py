@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import combinations
@@ -488,6 +488,7 @@ class _PartyInput:
     own: PartyFile | None = None
     records: table.CheckedTable | None = None
     columns: party_file.PartyColumns | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_job(
@@ -515,7 +516,8 @@ def check_job(
     n_records = {party.own.name: len(party.records.frame) for party in parties if party.own and party.records}
     columns = {party.own.name: party.columns for party in parties if party.own and party.columns}
     n_features = {name: len(own.features) for name, own in columns.items() if own.features}
-    estimate = estimate_cost(job, build_workload(job, n_records, n_features), link) if job else None
+    n_tokens = {party.own.name: party.tokens for party in parties if party.own}
+    estimate = estimate_cost(job, build_workload(job, n_records, n_features, n_tokens), link) if job else None
     sections = [CheckSection(title, tuple(findings))]
     sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
     members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
@@ -566,7 +568,7 @@ def _check_party(
         return CheckSection(f"party file {party.path}", tuple(party.findings))
     findings = list(party.findings)
     if job and estimate:
-        case = table.PartyInJob(job, own, party.records, party.columns, estimate)
+        case = table.PartyInJob(job, own, party.records, party.columns, estimate, party.tokens)
         member = own.party in job.parties
         findings += run_checks(JOB_CHECKS if member else JOB_CHECKS[:1], case)
         if member and call_peers:
@@ -592,7 +594,8 @@ def _read_party(path: Path, job: Job | None) -> _PartyInput:
     if records and job and own.party in job.parties:
         columns, of_columns = table.check_columns(own, job, records)
         findings += of_columns
-    return _PartyInput(path, findings, own, records, columns)
+    tokens = table.count_tokens(job, own, records) if job and own.party in job.parties else {}
+    return _PartyInput(path, findings, own, records, columns, tokens)
 
 
 def _check_filled_in(check: str, path: Path) -> Iterator[CheckFinding]:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
-from fedsim.linkage.direct.encrypted_table import ENTRY_BYTES, TAG_BYTES
-from fedsim.linkage.direct.oprf import ELEMENT_BYTES
+from fedsim.linkage.direct.encrypted_table import ENTRY_BYTES, SEAL_BYTES, TAG_BYTES, round_up
+from fedsim.linkage.direct.oprf import ELEMENT_BYTES, ROUND_TOKENS
 from fedsim.registry import WIRE_FORMATS
 from fedsim.types import training_length
 
@@ -31,7 +31,6 @@ PAIR_SECONDS = 4e-7  # noise and order of a pair
 PAIR_BYTES = 40  # of the coordinator's memory
 TOKEN_SECONDS = 1.6e-4  # of both parties, to blind, evaluate, verify and open a token
 ENTRY_SECONDS = 5e-5  # to evaluate and encrypt an entry of a table
-VECTOR_BYTES = 272  # of a row in an encrypted table, with a vector of 64 numbers
 FILTER_COPIES = 4  # in the coordinator's memory
 OPERATIONS_PER_WEIGHT = 6  # a multiplication and an addition, forward and twice as many backward
 OPERATIONS_PER_SECOND, STEP_SECONDS = 25e9, 0.015  # of networks on one core, and what every step costs beside them
@@ -110,7 +109,9 @@ class LinkListSizes:
     asked: int
     columns: int = DEFAULT_COLUMNS
     similarities: int = 1  # of a pair
-    tokens: tuple[int, int] = (0, 0)  # without a coordinator, the most of a record and of a row
+    sent: int = 0  # without a coordinator: tokens that the primary sends
+    entries: int = 0  # and entries of the encrypted table
+    vector_bytes: int = 0  # and bytes of a row in it
 
     @property
     def filter_bytes(self) -> int:
@@ -137,6 +138,7 @@ class Workload:
     sealed: bool = False  # every linked row is sent once, and nothing else
     embedded: bool = False  # every linked row is sent once beside the activations
     assumed: tuple[str, ...] = ()
+    bounded: bool = False  # a table whose tokens are not counted has at most so many
 
     @property
     def records(self) -> int:
@@ -190,12 +192,24 @@ class CostEstimate:
     largest_message: int
     disk: Mapping[str, int]
     assumed: tuple[str, ...]
+    bounded: bool
 
 
-def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, int]) -> Workload:
+def padded_tokens(count: int) -> int:
+    """Return how many tokens are sent to have some evaluated: rounds are padded."""
+    return count // ROUND_TOKENS * ROUND_TOKENS + round_up(count % ROUND_TOKENS)
+
+
+def build_workload(
+    job: Job,
+    records: Mapping[str, int],
+    columns: Mapping[str, int],
+    tokens: Mapping[str, Mapping[str, int]] | None = None,
+) -> Workload:
     """Return the sizes of a job from the numbers of records and feature columns of each party.
 
-    A party that is missing there is assumed to be as large as the largest one that is given.
+    A party that is missing there is assumed to be as large as the largest one that is given. ``tokens`` are those of
+    each party by secondary; where they are missing, no two records of the party are assumed to share any.
     """
     training = job.training
     guess = max(records.values(), default=DEFAULT_RECORDS)
@@ -206,6 +220,15 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         sizes = PRESET_SIZES["modern"]
         assumed.append(f"networks of preset {training.preset} as large as those of modern")
     sizes = replace(sizes, hidden=training.width or sizes.hidden)
+    counted, bounded = tokens or {}, False
+
+    def tokens_of(party: str, secondary: str, most: int) -> int:
+        nonlocal bounded
+        found = counted.get(party, {}).get(secondary)
+        bounded = bounded or (most > 0 and found is None)
+        return padded_tokens(n_records[party] * most) if found is None else found
+
+    most_tokens = {name: (0, 0) if of.tokens is None else of.tokens.most for name, of in job.secondaries.items()}
     lists = tuple(
         LinkListSizes(
             name=name,
@@ -216,7 +239,9 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
             similarities=terms.n_similarities,
-            tokens=(0, 0) if terms.tokens is None else terms.tokens.most,
+            sent=tokens_of(job.primary.name, name, most_tokens[name][0]),
+            entries=tokens_of(name, name, most_tokens[name][1]),
+            vector_bytes=4 * sizes.cut + SEAL_BYTES,
         )
         for name, terms in job.secondaries.items()
     )
@@ -233,6 +258,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         sealed=job.protection.sealed,
         embedded=job.sends_embedding,
         assumed=tuple(assumed),
+        bounded=bounded,
     )
 
 
@@ -261,6 +287,7 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         largest_message=_largest_message(work),
         disk=disk_bytes(job, work),
         assumed=work.assumed,
+        bounded=work.bounded,
     )
 
 
@@ -275,10 +302,9 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
     """
-    if any(partners.tokens):
-        asked, listed = partners.tokens
-        table = partners.candidates * (listed * (TAG_BYTES + ENTRY_BYTES) + VECTOR_BYTES)
-        return partners.records * asked * 2 * ELEMENT_BYTES + table + 4 * FRAME_BYTES
+    if partners.entries:
+        table = partners.entries * (TAG_BYTES + ENTRY_BYTES) + partners.candidates * partners.vector_bytes
+        return 2 * ELEMENT_BYTES * partners.sent + table + 4 * FRAME_BYTES
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
@@ -291,9 +317,8 @@ def linkage_seconds(partners: LinkListSizes) -> float:
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
-    if any(partners.tokens):
-        asked, listed = partners.tokens
-        return TOKEN_SECONDS * partners.records * asked + ENTRY_SECONDS * partners.candidates * listed
+    if partners.entries:
+        return TOKEN_SECONDS * partners.sent + ENTRY_SECONDS * partners.entries
     words = partners.records * partners.candidates * -(-partners.n_bits // 64)
     return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
 
@@ -360,7 +385,9 @@ def training_bytes(work: Workload) -> Span:
 
 
 def _evaluation_bytes(work: Workload, partners: LinkListSizes, share: float, *, embedded: bool = False) -> Span:
-    """Return the traffic of an evaluation: row numbers out, activations in."""
+    """Return the traffic of an evaluation: row numbers out, activations in; none without a coordinator."""
+    if partners.entries:
+        return ZERO_SPAN
     rows = partners.requested_rows(round(share * work.records))
     return (ROW_BYTES + work.row_bytes(embedded=embedded)) * rows + 2 * FRAME_BYTES * ONE_SPAN
 

@@ -1,6 +1,6 @@
 """Checks of a party's table: columns, number of records, cells of identifiers and label, and features."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -18,11 +18,10 @@ from fedsim.data.column_names import missing_column_message, missing_identifier_
 from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
 from fedsim.data.splits import single_record_error
 from fedsim.errors import FedSimError, InputError
-from fedsim.linkage.direct.encrypted_table import round_up
-from fedsim.linkage.direct.oprf import ROUND_TOKENS
+from fedsim.linkage.direct.encrypted_table import listed_tokens, round_up
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, Schema, cell_type
 from fedsim.pipeline.party_table import PartyData
-from fedsim.preflight.estimate import CostEstimate
+from fedsim.preflight.estimate import CostEstimate, padded_tokens
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import MAX_FRAME_BYTES
@@ -49,6 +48,8 @@ class PartyInJob:
     table: CheckedTable | None
     columns: PartyColumns | None
     estimate: CostEstimate
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """From :func:`count_tokens`."""
 
     @property
     def source(self) -> str:
@@ -65,7 +66,7 @@ class PartyInJob:
     @cached_property
     def linking(self) -> "list[_LinkingColumn]":
         """Every field and salt of this party whose column is there."""
-        return _linking_columns(self)
+        return _linking_columns(self.job, self.own, self.table)
 
 
 def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, list[CheckFinding]]:
@@ -259,30 +260,42 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
         yield ok("identifiers", f"{', '.join(unique)}: {missing}all valid")
 
 
+def count_tokens(job: Job, own: PartyFile, table: CheckedTable | None) -> dict[str, int]:
+    """Return, by secondary, the tokens that the primary sends or the entries of the table, padding included.
+
+    Only jobs without a coordinator have some, and invalid identifiers are left out.
+    """
+    counts: dict[str, int] = {}
+    if not job.direct or table is None:
+        return counts
+    for name, cells in _valid_identifiers(job, _linking_columns(job, own, table)):
+        schema = job.secondaries[name].token_schema
+        if own.role is Role.PRIMARY:
+            counts[name] = padded_tokens(sum(len(np.unique(of.tokens.token)) for of in schema.query_tokens(cells)))
+        else:
+            fields = zip(schema.fields, schema.row_tokens(cells), strict=True)
+            counts[name] = sum(round_up(len(listed_tokens(field_.kind, of.tokens).token)) for field_, of in fields)
+    return counts
+
+
 def check_tokens(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Count the tokens that the primary will have evaluated, or those under which a secondary lists its rows."""
-    for name, cells in _valid_identifiers(case):
-        terms = case.job.secondaries[name]
-        if terms.tokens is None:
-            continue
-        of = terms.tokens.query_tokens if case.own.role is Role.PRIMARY else terms.tokens.row_tokens
-        count = sum(len(np.unique(one.tokens.token)) for one in of(cells))
+    """Compare the tokens that the primary will have evaluated with the limit of the job."""
+    for name, needed in case.tokens.items():
+        most = case.job.secondaries[name].max_tokens
         if case.own.role is not Role.PRIMARY:
-            yield ok("tokens", f"{count:,} for {len(cells):,} rows")
-            continue
-        needed, rounds = round_up(count), -(-count // ROUND_TOKENS)
-        if needed + rounds > terms.max_tokens:
+            yield ok("tokens", f"{needed:,} entries in the encrypted table")
+        elif needed > most:
             fix = f"agree on secondaries.{name}.max_tokens = {round_up(needed + needed // 4)} in the job"
-            message = f"{name} evaluates up to {terms.max_tokens:,}, but these records need {needed:,}"
+            message = f"{name} evaluates up to {most:,}, but these records need {needed:,}"
             yield failure("tokens", message, fix, code="over-budget")
         else:
-            yield ok("tokens", f"{needed:,} of {terms.max_tokens:,} that {name} evaluates, unless it did so before")
+            yield ok("tokens", f"{needed:,} of {most:,} that {name} evaluates, unless it did so before")
 
 
-def _valid_identifiers(case: PartyInJob) -> Iterator[tuple[str, pl.DataFrame]]:
+def _valid_identifiers(job: Job, linking: Sequence[_LinkingColumn]) -> Iterator[tuple[str, pl.DataFrame]]:
     """Yield the identifiers for every secondary, under their agreed names; columns with faults were reported."""
     by_secondary: dict[str, list[_LinkingColumn]] = {}
-    for column in case.linking:
+    for column in linking:
         by_secondary.setdefault(column.secondary, []).append(column)
     for name, columns in by_secondary.items():
         cells = {column.agreed: column.cells.values for column in columns}
@@ -292,17 +305,17 @@ def _valid_identifiers(case: PartyInJob) -> Iterator[tuple[str, pl.DataFrame]]:
             or list(column.outside_range())
             for column in columns
         )
-        if not faulty and len(cells) >= len(case.job.secondaries[name].columns):
+        if not faulty and len(cells) >= len(job.secondaries[name].columns):
             yield name, pl.DataFrame([values.alias(agreed) for agreed, values in cells.items()])
 
 
-def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
+def _linking_columns(job: Job, party_file: PartyFile, table: CheckedTable | None) -> list[_LinkingColumn]:
     columns: list[_LinkingColumn] = []
-    frame = case.table.frame if case.table else pl.DataFrame()
-    for name, terms in case.job.secondaries.items():
-        if case.own.role is not Role.PRIMARY and name != case.own.name:
+    frame = table.frame if table else pl.DataFrame()
+    for name, terms in job.secondaries.items():
+        if party_file.role is not Role.PRIMARY and name != party_file.name:
             continue
-        own = identifier_columns(case.job, case.own, name)
+        own = identifier_columns(job, party_file, name)
         if terms.filters is not None:
             columns += _filter_columns(name, terms.filters, own, frame)
             continue
