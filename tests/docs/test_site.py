@@ -71,9 +71,9 @@ def test_the_navigation_has_at_most_25_pages_and_leads_to_all_others(site: Path)
 @pytest.mark.parametrize(
     ("name", "printed", "charts"),
     [
-        ("places", "Links(600 records", 8),
-        ("names", "Links(500 records", 6),
-        ("people", "3072 bits", 6),
+        ("places", "Links(600 records", 6),
+        ("names", "Links(500 records", 4),
+        ("people", "3072 bits", 4),
         ("several_partners", "with rentals and schools RMSE", 1),
         ("protect_and_audit", "sigma 0.00: 100.0%", 3),
     ],
