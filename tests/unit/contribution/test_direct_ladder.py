@@ -10,13 +10,20 @@ import pytest
 
 from fedsim.config.job import read_job
 from fedsim.contribution.job_ladder import JobCases, remote_cases, train_remote_ladder
-from fedsim.contribution.ladder import FEDSIM_WITH_IDENTIFIERS, SOLO_WITH_IDENTIFIERS, with_settings
+from fedsim.contribution.ladder import (
+    FEDSIM_WITH_IDENTIFIERS,
+    SOLO_WITH_IDENTIFIERS,
+    train_ladder,
+    with_embedding,
+    with_settings,
+)
 from fedsim.contribution.rungs import STACKED, ResultStore, train_missing
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
+from fedsim.runs.run_folder import SECRET_FILE, make_private_folder
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.run_local import run_local
 from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job, small_tables
@@ -32,6 +39,23 @@ def direct_job(folder, *, flats=120, rentals=90, **changes):
 
 def cases(place, folder):
     return JobCases.read(place.job, [place.own(name) for name in place.names], folder).cases(1, ["random"])
+
+
+@pytest.mark.slow
+def test_the_partner_contributes_and_its_rows_more_than_those_of_a_placebo(tmp_path):
+    near = [{"columns": ["lat", "lon"], "kind": "place", "metres": 200}]
+    terms, folder = {RENTALS: {"k": 20, "tokens": near}}, tmp_path / "compare"
+    place = direct_job(tmp_path / "place", flats=1500, rentals=1500, secondaries=terms)
+    make_private_folder(folder / RENTALS)
+    (folder / RENTALS / SECRET_FILE).write_text(f"{bytes(32).hex()}\n")  # of the embedding and of the key
+    (folder / RENTALS / SECRET_FILE).chmod(0o600)
+    learning = TrainingSettings(epochs=4, batch_size=64, members=1, learning_rate=0.005)
+    rungs = [rung for rung in with_embedding(with_settings(learning)) if rung.key in ("trees-identifiers", STACKED)]
+    results = ResultStore(tmp_path / "results")
+    ladder = train_ladder(cases(place, folder), rungs, results, lambda _: None, lengthen=False)
+    gains = {gain["key"]: gain for gain in ladder.to_dict()["gains"]}
+    assert gains["contribution"]["low"] > 0
+    assert gains["features"]["low"] > 0  # beyond a placebo partner with the same links
 
 
 def test_the_same_tables_link_alike_again_and_count_against_nobody(tmp_path):
