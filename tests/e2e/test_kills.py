@@ -24,7 +24,7 @@ LAST_STEP = EPOCHS * STEPS_PER_EPOCH
 # A party that is started after all the others have finished looks for them so long, instead of 10 to 120 seconds.
 SHORT = {
     CITY: each(
-        *(setting("fedsim.runtime.primary", name, 3.0) for name in ("FINISH_SECONDS", "FAILURE_NOTICE_SECONDS"))
+        *(setting("fedsim.runtime.linking", name, 3.0) for name in ("FINISH_SECONDS", "FAILURE_NOTICE_SECONDS"))
     ),
     RENTALS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
     SCHOOLS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),

@@ -46,8 +46,8 @@ HEARTBEAT_SECONDS = 1.0
 REFUSED, PEER_AWAY = 2, 3  # exit codes
 # How long a party that starts after all others have finished looks for them, instead of 10 to 120 seconds.
 SHORT_WAITS = (
-    processes.setting("fedsim.runtime.primary", "FINISH_SECONDS", 3.0),
-    processes.setting("fedsim.runtime.primary", "FAILURE_NOTICE_SECONDS", 3.0),
+    processes.setting("fedsim.runtime.linking", "FINISH_SECONDS", 3.0),
+    processes.setting("fedsim.runtime.linking", "FAILURE_NOTICE_SECONDS", 3.0),
     processes.setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
 )
 DISK_WORDS, CLOCK_WORDS = ("cannot write", "No space left"), ("certificate", "clock")
