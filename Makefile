@@ -41,7 +41,7 @@ demo:
 	@.venv/bin/fedsim demo
 
 test:
-	@echo "This usually takes 12 minutes on two cores, the first time 15: it installs what the tests need into .venv."
+	@echo "This usually takes 8 minutes on two cores, the first time 10: it installs what the tests need into .venv."
 	@$(MAKE) --no-print-directory setup
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
