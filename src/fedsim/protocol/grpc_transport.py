@@ -57,7 +57,6 @@ STATUS_REASONS = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ("too-many-streams", "the peer accepts no more connections from this party"),
     grpc.StatusCode.UNAUTHENTICATED: ("unknown-name", "the peer does not recognise the name in our certificate"),
 }
-NOT_REACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 class GrpcTransport:
@@ -86,8 +85,9 @@ class GrpcTransport:
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
             name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
             channel = grpc.secure_channel(target, trust, options=[*CLIENT_OPTIONS, name, *options])
-        if stream := GrpcStream.from_client(channel, self.most_bytes):
-            return stream
+        if _is_ready(channel):
+            return GrpcStream.from_client(channel, self.most_bytes)
+        channel.close()
         if own is None:
             raise ConnectionLost(f"no party answers at {address}")
         probe, lasting = SERVICES["tls-probe"](address, own, peer), False
@@ -169,7 +169,6 @@ class GrpcListener:
             self._open[caller] = count if admitted else count - 1
         if not admitted:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections from one party")
-        context.send_initial_metadata(())  # the caller waits for it
         stream = GrpcStream(requests, context.cancel, self._most_bytes)
         context.add_callback(stream.call_ended)
         threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
@@ -191,24 +190,12 @@ class GrpcStream:
         self._timer: threading.Timer | None = None
 
     @classmethod
-    def from_client(cls, channel: Any, most_bytes: int) -> GrpcStream | None:
-        """Start a call on a channel; return None, and close the channel, if nobody answers in time.
-
-        The state of the channel is not watched: the thread in which gRPC does so fails if the channel closes meanwhile.
-        """
+    def from_client(cls, channel: Any, most_bytes: int) -> GrpcStream:
+        """Start a call on a channel that is ready."""
         stream = cls(None, channel.close, most_bytes)
         call = channel.stream_stream(METHOD)(stream.outgoing())
         stream._frames = _join_frames(call, most_bytes, RateLimiter())
-        waited = threading.Timer(DIAL_SECONDS, call.cancel)
-        waited.daemon = True
-        waited.start()
-        call.initial_metadata()  # the listener sends it at once; if the call fails, it is empty
-        waited.cancel()
-        if call.is_active() or call.code() not in NOT_REACHED:
-            return stream
-        stream.call_ended()
-        channel.close()
-        return None
+        return stream
 
     def outgoing(self) -> Iterator[bytes]:
         """Yield the gRPC messages to send, until the stream is closed."""
@@ -323,3 +310,19 @@ def _server_credentials(own: Credentials) -> Any:
         return None if used is before else configure(used)
 
     return grpc.dynamic_ssl_server_credentials(configure(used), fetch, require_client_authentication=True)
+
+
+def _is_ready(channel: Any) -> bool:
+    """Wait until the channel is connected or has failed, and return whether it is connected."""
+    known, ready = threading.Event(), threading.Event()
+
+    def changed(state: grpc.ChannelConnectivity) -> None:
+        if state is grpc.ChannelConnectivity.READY:
+            ready.set()
+        if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+            known.set()
+
+    channel.subscribe(changed, try_to_connect=True)
+    known.wait(DIAL_SECONDS)
+    channel.unsubscribe(changed)
+    return ready.is_set()
