@@ -17,7 +17,7 @@ import torch
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
-from fedsim.contribution.linked_tables import LinkedTable, prepare_table
+from fedsim.contribution.linked_tables import PreparedTable, prepare_table
 from fedsim.contribution.rungs import (
     LinkedSecondary,
     ResultStore,
@@ -148,7 +148,7 @@ class JobCases:
         return self.primary.groups
 
     @cached_property
-    def _prepared(self) -> list[LinkedTable]:
+    def _prepared(self) -> list[PreparedTable]:
         return [prepare_table(self.job, self.primary, table, self.folder) for table in self.secondaries.values()]
 
 

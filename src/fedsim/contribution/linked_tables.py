@@ -29,7 +29,7 @@ from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable, Floats32, Integers
 
 
-class LinkedTable(Protocol):
+class PreparedTable(Protocol):
     """A secondary's table beside that of the primary."""
 
     def linked(self, training: Integers) -> LinkedSecondary:
@@ -37,7 +37,7 @@ class LinkedTable(Protocol):
         ...
 
 
-def prepare_table(job: Job, primary: PartyData, table: PartyData, folder: Path) -> LinkedTable:
+def prepare_table(job: Job, primary: PartyData, table: PartyData, folder: Path) -> PreparedTable:
     """Return a secondary's table, linked as the job links it; what is drawn once is stored in a folder."""
     sides = Side(primary, RunStore(folder / primary.own.name, job)), Side(table, RunStore(folder / table.own.name, job))
     for side in sides:  # no other party's secret is in it

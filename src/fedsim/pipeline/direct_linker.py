@@ -13,7 +13,7 @@ from fedsim.errors import FingerprintError
 from fedsim.linkage import fit_scale, similarities
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
 from fedsim.linkage.direct.exchange import Ask, OpenedRows, open_rows
-from fedsim.linkage.direct.token_links import NOBODY, Rivals, TokenLinks
+from fedsim.linkage.direct.token_links import NOBODY, FieldRivals, TokenLinks
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.linker import not_linked, unreadable_links
@@ -32,7 +32,7 @@ class FittedDirect:
     (values,), the mean vector of all rows that were opened; ``salt`` is that of the table, whose pseudonyms these are.
     """
 
-    rivals: list[Rivals]
+    rivals: list[FieldRivals]
     scales: list[Scale]
     among: Flags
     nobody: Floats32
@@ -53,7 +53,7 @@ class FittedDirect:
         try:
             scales = [Scale(mean, deviation) for mean, deviation in tensors["scales"].tolist()]
             fields = range(len(scales))
-            rivals = [Rivals(tensors[f"record.{place}"], tensors[f"similarity.{place}"]) for place in fields]
+            rivals = [FieldRivals(tensors[f"record.{place}"], tensors[f"similarity.{place}"]) for place in fields]
             return cls(rivals, scales, tensors["among"], tensors["nobody"], bytes.fromhex(facts["salt"]))
         except (LookupError, ValueError) as error:
             raise unreadable_links(secondary, error) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
-from fedsim.linkage.direct.oprf import Evaluation
+from fedsim.linkage.direct.oprf import EvaluatedBatch
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.encoding.quality import ReceivedQuality
@@ -107,7 +107,7 @@ class TableLinker:
         self._linker = DirectLinker(self.secondary, table, terms.k, values, self._ask)
         return self._linker
 
-    def _ask(self, blinded: list[bytes]) -> list[Evaluation]:
+    def _ask(self, blinded: list[bytes]) -> list[EvaluatedBatch]:
         facts = {"peer": f"secondary '{self.secondary}'", "tokens": len(blinded)}
         self.context.connection.record_event("tokens sent", facts)
         found = self.peer.ask(lambda session: evaluate_remotely(session, blinded))

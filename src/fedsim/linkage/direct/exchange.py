@@ -19,7 +19,7 @@ from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.types import Flags, Floats32, Integers
 
 # Sends blinded elements, returns a batch of evaluated ones and its proof for every oprf.MAX_BATCH of them.
-Ask = Callable[[list[bytes]], Sequence[oprf.Evaluation]]
+Ask = Callable[[list[bytes]], Sequence[oprf.EvaluatedBatch]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TokenEvaluator:
 
     def evaluate(
         self, primary: str, blinded: Sequence[bytes], progress: oprf.Progress | None = None
-    ) -> list[oprf.Evaluation]:
+    ) -> list[oprf.EvaluatedBatch]:
         """Return a batch of evaluated elements and its proof for every ``oprf.MAX_BATCH`` blinded ones."""
         request = hashlib.sha256(b"".join(blinded)).hexdigest()
         self.keys.charge(self.table, primary, len(blinded), self.max_tokens, request)

@@ -125,7 +125,7 @@ class SecretKey:
 
     def evaluate_blinded(
         self, blinded: Sequence[bytes], mode: int = VERIFIABLE, nonce: bytes | None = None
-    ) -> Evaluation:
+    ) -> EvaluatedBatch:
         """Evaluate a batch of blinded inputs, with a proof that all were evaluated with this key.
 
         Parameters
@@ -139,7 +139,7 @@ class SecretKey:
         """
         elements = [_multiply(self.scalar, element) for element in blinded]
         if mode == BASE:
-            return Evaluation(elements, b"")
+            return EvaluatedBatch(elements, b"")
         public = self.public
         weights = _weights(public, blinded, elements, mode)
         composite = _combine(weights, blinded)
@@ -149,10 +149,10 @@ class SecretKey:
         challenge = _challenge(public, composite, evaluated, *commitments, mode=mode)
         product = rbcl.crypto_core_ristretto255_scalar_mul(challenge, self.scalar)
         response = rbcl.crypto_core_ristretto255_scalar_sub(nonce, product)
-        return Evaluation(elements, challenge + response)
+        return EvaluatedBatch(elements, challenge + response)
 
 
-class Evaluation(NamedTuple):
+class EvaluatedBatch(NamedTuple):
     """A batch of evaluated elements and the proof for it."""
 
     elements: list[bytes]
@@ -174,7 +174,7 @@ def random_elements(count: int) -> list[bytes]:
     return [rbcl.crypto_core_ristretto255_random() for _ in range(count)]
 
 
-def verify(public: bytes, blinded: Sequence[bytes], evaluation: Evaluation, mode: int = VERIFIABLE) -> None:
+def verify(public: bytes, blinded: Sequence[bytes], evaluation: EvaluatedBatch, mode: int = VERIFIABLE) -> None:
     """Raise ``WireError`` unless all elements of a batch were evaluated with the key of this public key."""
     elements, proof = evaluation
     if len(elements) != len(blinded) or len(proof) != PROOF_BYTES:

@@ -22,14 +22,14 @@ NOBODY = -1  # the partner of a record that reached fewer than K rows
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
+class FieldRivals:
     """The training records that resemble each row most: ``record`` (rows, 4), hashes, and ``similarity`` (rows, 4)."""
 
     record: Words
     similarity: Floats
 
     @classmethod
-    def fit(cls, record: Words, row: Integers, similarity: Floats, rows: int) -> Rivals:
+    def fit(cls, record: Words, row: Integers, similarity: Floats, rows: int) -> FieldRivals:
         """Return the most similar distinct records of every row among pairs."""
         order = np.lexsort((record, -similarity, row))
         pairs = np.column_stack([row[order].astype(np.uint64), record[order]])
@@ -105,16 +105,16 @@ class TokenPairs:
         relative = np.array([field.kind.RIVALS for field in schema.fields])
         return cls(record, row, similarity, counts >= 2, cells, weight, relative, rows)
 
-    def fit_rivals(self, training: Flags) -> list[Rivals]:
+    def fit_rivals(self, training: Flags) -> list[FieldRivals]:
         """Return the rivals of every row among training records, by field."""
         known = np.flatnonzero(training[self.record])
         record, row = self.record[known], self.row[known]
         return [
-            Rivals.fit(self.cells[record, place], row, self.similarity[known, place], self.rows)
+            FieldRivals.fit(self.cells[record, place], row, self.similarity[known, place], self.rows)
             for place in range(len(self.relative))
         ]
 
-    def best(self, k: int, rivals: Sequence[Rivals], among: Flags) -> TokenLinks:
+    def best(self, k: int, rivals: Sequence[FieldRivals], among: Flags) -> TokenLinks:
         """Return the K best of every record among some rows (rows,) and those that its own tokens open."""
         similarity = self.similarity.copy()
         for place in np.flatnonzero(self.relative).tolist():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.linkage.direct.oprf import MAX_BATCH, Evaluation
+from fedsim.linkage.direct.oprf import MAX_BATCH, EvaluatedBatch
 from fedsim.linkage.private_linkage import LinkageConfig, count_links
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.protocol import cut_layer, messages as m, transport
@@ -269,7 +269,7 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def evaluate_remotely(session: Session, blinded: Sequence[bytes]) -> list[Evaluation]:
+def evaluate_remotely(session: Session, blinded: Sequence[bytes]) -> list[EvaluatedBatch]:
     """Have the secondary evaluate blinded tokens; the caller verifies the proofs."""
     points = np.frombuffer(b"".join(blinded), np.uint8).reshape(len(blinded), -1)
     answer = session.call(m.Evaluate(blinded=points), m.Evaluated)
@@ -279,4 +279,4 @@ def evaluate_remotely(session: Session, blinded: Sequence[bytes]) -> list[Evalua
         raise PeerError(f"{fault}; install the same release everywhere", code="bad-evaluation")
     elements = [element.tobytes() for element in answer.elements]
     proofs = (proof.tobytes() for proof in answer.proofs)
-    return [Evaluation(elements[at : at + MAX_BATCH], proof) for at, proof in zip(batches, proofs, strict=True)]
+    return [EvaluatedBatch(elements[at : at + MAX_BATCH], proof) for at, proof in zip(batches, proofs, strict=True)]

@@ -33,13 +33,13 @@ def test_one_token_that_was_evaluated_with_another_key_is_noticed(exchange):
     marked = oprf.SecretKey.generate().evaluate_blinded(blinded[:1]).elements
     honest = key.evaluate_blinded(blinded)
     with raises(WireError, "bad-proof"):
-        oprf.verify(key.public, blinded, oprf.Evaluation(marked + elements[1:], honest.proof))
+        oprf.verify(key.public, blinded, oprf.EvaluatedBatch(marked + elements[1:], honest.proof))
     with raises(WireError, "bad-proof"):
         oprf.verify(oprf.SecretKey.generate().public, blinded, honest)
     with raises(WireError, "bad-proof"):
-        oprf.verify(key.public, blinded, oprf.Evaluation(elements[::-1], honest.proof))
+        oprf.verify(key.public, blinded, oprf.EvaluatedBatch(elements[::-1], honest.proof))
     with raises(WireError, "bad-evaluation"):
-        oprf.verify(key.public, blinded, oprf.Evaluation(elements[1:], honest.proof))
+        oprf.verify(key.public, blinded, oprf.EvaluatedBatch(elements[1:], honest.proof))
 
 
 def test_changed_bytes_of_an_evaluation_raise_only_errors_of_the_protocol(exchange):
@@ -51,7 +51,7 @@ def test_changed_bytes_of_an_evaluation_raise_only_errors_of_the_protocol(exchan
         changed[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
         pieces = [bytes(changed[at : at + 32]) for at in range(0, len(changed), 32)]
         with pytest.raises(WireError):
-            oprf.verify(key.public, blinded, oprf.Evaluation(pieces[:-2], b"".join(pieces[-2:])))
+            oprf.verify(key.public, blinded, oprf.EvaluatedBatch(pieces[:-2], b"".join(pieces[-2:])))
 
 
 @pytest.mark.parametrize("element", [bytes(32), b"\xff" * 32, b"short", b""])
