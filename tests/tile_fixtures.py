@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from fedsim.errors import InputError
+from fedsim.linkage.soft_linkage import SearchMemory
 from fedsim.types import EncodedTable
-from fedsim_ops.search_tiles import CandidateChunk, LocalEngine, QueryTile, TileBest, search_by_tiles
+from fedsim_ops.search_tiles import CandidateChunk, QueryTile, TileBest, search_by_tiles, search_tile
 
 RNG = np.random.default_rng(5)
 PLACES = [np.round(RNG.uniform((50, 4), (51, 6), (n, 2)), 1) for n in (150, 120)]  # a grid, with many ties
@@ -27,18 +26,30 @@ TABLES = {
 COLUMNS = ("partner", "distance", "similarity", "next_distance")
 
 
-class ByTiles(LocalEngine):
-    """An engine that searches small tiles, the last one first, and notes them."""
+class LocalEngine:
+    """An engine in this process."""
 
-    def __init__(self, fails_after: int = sys.maxsize) -> None:
-        self.searched, self.fails_after = list[int](), fails_after
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def check(self) -> None: ...
+
+    def describe(self) -> str:
+        return "this machine"
 
     def search(self, *terms: Any) -> Any:
         return search_by_tiles(self, *terms)
 
     def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
-        for found in [*super().search_tiles(chunk, tiles)][::-1]:
-            if len(self.searched) == self.fails_after:
-                raise InputError("out of luck", code="stopped")
-            self.searched.append(found[0])
-            yield found
+        memory = SearchMemory()
+        for tile in tiles:
+            yield tile.number, *search_tile(chunk, tile, memory)
+
+
+class ByTiles(LocalEngine):
+    """An engine that searches small tiles, the last one first."""
+
+    def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
+        yield from [*super().search_tiles(chunk, tiles)][::-1]

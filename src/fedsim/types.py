@@ -384,18 +384,6 @@ class LinkageResult:
         columns = self.to_polars(primary_ids, secondary_ids).to_dict(as_series=False)
         return import_module("pandas").DataFrame(columns)
 
-    def plot(self, positions: Any = None) -> Any:
-        """Return charts of the links for display in a notebook; ``save(path)`` writes them as an HTML page.
-
-        Parameters
-        ----------
-        positions
-            Latitude and longitude of the primary's records, for a map of how far away the partners are.
-        """
-        from importlib import import_module  # noqa: PLC0415 - the charts are of another package
-
-        return import_module("fedsim.registry").SERVICES["plot-links"](self, positions)
-
     def _long(self) -> dict[str, AnyArray]:
         shape = self.partner.shape
         record, rank = np.broadcast_to(np.arange(shape[0])[:, None], shape), np.broadcast_to(np.arange(shape[1]), shape)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import DeviceError
-from fedsim_ops import nvrtc
+from fedsim_lab import nvrtc
 
 if TYPE_CHECKING:
     from fedsim_lab.paper_preset import RunningLamb

@@ -1,4 +1,4 @@
-"""Operating a party: certificates, relay, telemetry, drift, GPU search, `fedsim link`, Ray, key servers, exports.
+"""Operating a party: certificates, relay, telemetry, drift, `fedsim link`, Ray, key servers, exports.
 
 Importing this package registers the commands ``fedsim certs``, ``link``, ``encode``, ``relay`` and ``serve``, the
 engine ``ray`` and the services that the core calls.
@@ -21,7 +21,6 @@ for _service, _function in (
     ("relay-check", "check_relay"),
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
-SERVICES.register("plot-links", "fedsim_ops.link_charts:plot_links")
 SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
 SERVICES.register("connection-guard", "fedsim_ops.connection_guard:ConnectionGuard")
 SERVICES.register("connection-limit", "fedsim_ops.connection_guard:connection_limit")
@@ -33,5 +32,3 @@ SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
 SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
 SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")
-SERVICES.register("gpu-backends", "fedsim_ops.gpu_planner:gpu_backends")
-SERVICES.register("faster-backend", "fedsim_ops.gpu_planner:choose_faster")

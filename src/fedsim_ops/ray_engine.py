@@ -26,7 +26,6 @@ from fedsim.errors import DeviceError, FedSimError, SettingError
 from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory
 from fedsim.types import Floats, Integers
 from fedsim.version import VERSION
-from fedsim_ops.gpu_planner import gpu_backends
 from fedsim_ops.search_tiles import (
     CandidateChunk,
     QueryTile,
@@ -124,8 +123,7 @@ class RayEngine:
         """Return the size of the cluster."""
         found = self._ray.cluster_resources()
         nodes = sum(node["Alive"] for node in self._ray.nodes())
-        gpus = f", {found['GPU']:.0f} GPUs" if found.get("GPU") else ""
-        return f"Ray, {nodes} {'node' if nodes == 1 else 'nodes'}, {found.get('CPU', 0):.0f} CPUs{gpus}"
+        return f"Ray, {nodes} {'node' if nodes == 1 else 'nodes'}, {found.get('CPU', 0):.0f} CPUs"
 
     def search(
         self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
@@ -185,13 +183,11 @@ class RayEngine:
         """Return the resources a task takes from its node, so that Ray starts no more tasks than fit."""
         tables = chunk.metric, queries, chunk.records, chunk.k
         on_cpu = chunk.metric.backends(*tables[1:])[0]
-        suits_gpu = on_cpu.exhaustive and chunk.options.device != "cpu" and bool(gpu_backends(*tables))
-        use_gpu = suits_gpu and any(node.get("GPU", 0) >= 1 for node in self._nodes())
-        nodes = [node for node in self._nodes() if node.get("GPU", 0) >= use_gpu]
+        nodes = self._nodes()
         threads = min(chunk.options.threads or 1, max(int(node.get("CPU", 0)) for node in nodes))
         largest = max(node.get("memory", 0) for node in nodes if node.get("CPU", 0) >= threads)
         needed = record_bytes(queries) + (0 if on_cpu.exhaustive else INDEX_FACTOR * record_bytes(chunk.records))
-        return {"num_cpus": threads, "num_gpus": int(use_gpu), "memory": int(min(needed, 0.9 * largest))}
+        return {"num_cpus": threads, "memory": int(min(needed, 0.9 * largest))}
 
     def _nodes(self) -> list[dict[str, float]]:
         """Return the resources of every node that is alive and can run tasks."""
@@ -204,8 +200,7 @@ class RayEngine:
     def _most_tasks(self, resources: dict[str, float]) -> int:
         """Return how many tasks may be in progress; nodes come and go."""
         found = self._ray.cluster_resources()
-        kind, needed = ("GPU", 1.0) if resources["num_gpus"] else ("CPU", resources["num_cpus"])
-        return max(1, TASKS_PER_WORKER * int(found.get(kind, 0) / needed))
+        return max(1, TASKS_PER_WORKER * int(found.get("CPU", 0) / resources["num_cpus"]))
 
     def _result(self, ready: Any) -> tuple[TileBest, str]:
         errors = self._ray.exceptions
@@ -225,7 +220,7 @@ class RayEngine:
 
 def _fits(node: Mapping[str, float], resources: Mapping[str, float]) -> bool:
     """Return whether a node is large enough for a task, even if it is currently busy."""
-    names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    names = {"CPU": "num_cpus", "memory": "memory"}
     return all(node.get(name, 0) >= resources[needed] for name, needed in names.items())
 
 

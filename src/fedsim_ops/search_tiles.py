@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedsim.linkage.metrics import SaturatingMetric
 from fedsim.linkage.soft_linkage import BackendOptions, Engine, SearchMemory, search_prepared
 from fedsim.registry import LazyModule
-from fedsim.types import AnyArray, Floats, Integers
+from fedsim.types import Floats, Integers
 
 if TYPE_CHECKING:
     from fedsim.linkage.metrics import Metric
@@ -45,15 +43,10 @@ class CandidateChunk:
 
 @dataclass(frozen=True, eq=False)
 class TileBest:
-    """The nearest candidates of a tile, by (distance, row), and which pairs have nothing in common, if known."""
+    """The nearest candidates of a tile, by (distance, row)."""
 
     partner: Integers  # (T, w)
     distance: Floats  # (T, w)
-    disjoint: AnyArray | None = None  # (T, w), 0 or 1
-
-    def arrays(self) -> dict[str, AnyArray]:
-        """Return the arrays by name, for a file."""
-        return {name: values for name, values in vars(self).items() if values is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,32 +66,6 @@ class TileEngine(Engine, Protocol):
         ...
 
 
-class LocalEngine:
-    """Searches in this process, with threads or a GPU."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def check(self) -> None: ...
-
-    def search(
-        self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
-    ) -> tuple[Integers, Floats, str]:
-        return search_prepared(metric, queries, candidates, k=k, options=replace(options, engine=None))
-
-    def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
-        memory = SearchMemory()
-        for tile in tiles:
-            yield tile.number, *search_tile(chunk, tile, memory)
-
-    def describe(self) -> str:
-        return "this machine"
-
-
 def search_tile(chunk: CandidateChunk, tile: QueryTile, memory: SearchMemory) -> tuple[TileBest, str]:
     """Return the best candidates of a tile in this chunk and earlier ones, and the plan.
 
@@ -106,18 +73,14 @@ def search_tile(chunk: CandidateChunk, tile: QueryTile, memory: SearchMemory) ->
     """
     metric, k = chunk.metric, min(chunk.k, runner.count_records(chunk.records))
     rows, distance, _ = search_prepared(metric, tile.records, chunk.records, k=k, options=chunk.options, memory=memory)
-    disjoint = None
-    if isinstance(metric, SaturatingMetric):
-        near = (metric.disjoint(tile.records, runner.take_records(chunk.records, rows[:, place])) for place in range(k))
-        disjoint = np.column_stack([*near]).astype(np.uint8)
-    best = TileBest(rows + chunk.first, distance, disjoint)
     if tile.before is None:
-        return best, memory.plan
+        return TileBest(rows + chunk.first, distance), memory.plan
     # Both are sorted and earlier rows are lower, so a stable sort by distance is a sort by (distance, row).
-    parts = [{**tile.before.arrays()}, best.arrays()]
-    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    order = np.argsort(joined["distance"], axis=1, kind="stable")[:, : chunk.k]
-    return TileBest(**{name: np.take_along_axis(values, order, axis=1) for name, values in joined.items()}), memory.plan
+    partners = np.concatenate([tile.before.partner, rows + chunk.first], axis=1)
+    distances = np.concatenate([tile.before.distance, distance], axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, : chunk.k]
+    best = TileBest(np.take_along_axis(partners, order, axis=1), np.take_along_axis(distances, order, axis=1))
+    return best, memory.plan
 
 
 def search_by_tiles(

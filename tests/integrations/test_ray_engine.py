@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -17,20 +14,18 @@ from typing import Any
 
 import grpc
 import numpy as np
-import polars as pl
 import pytest
 
 from fedsim.errors import DeviceError, InputError, SettingError
-from fedsim.linkage import link, load_links, save_encoded
+from fedsim.linkage import link, save_encoded
 from fedsim.linkage.metrics import WeightedField, WeightedSum, get_metric
 from fedsim.linkage.soft_linkage import BackendOptions, Engine, load_engine
 from fedsim.types import EncodedTable
 from fedsim_lab.faults.local_job import NOTARY, RENTALS, LocalJob, create_local_job
 from fedsim_lab.faults.processes import cold
-from fedsim_ops import ray_engine
-from fedsim_ops.partitioned_linkage import link_in_parts
+from fedsim_ops import search_tiles
 from fedsim_ops.ray_engine import ask_without_token
-from fedsim_ops.search_tiles import CandidateChunk, LocalEngine, QueryTile
+from fedsim_ops.search_tiles import CandidateChunk, QueryTile
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs fedsim-vfl[ray]")
 
@@ -49,7 +44,7 @@ OPTIONS = BackendOptions(backend="flat")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head and two more nodes of one processor each; one of them has a resource that Ray takes for a GPU."""
+    """A head and two more nodes of one processor each."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
@@ -59,7 +54,7 @@ def cluster() -> Iterator[Any]:
         running = Cluster(initialize_head=True, head_node_args=node)
         del node["include_dashboard"]
         running.plain = running.add_node(wait=False, **node)  # the cluster lists its nodes in no order
-        running.with_gpu = running.add_node(wait=False, num_gpus=1, **node)
+        running.add_node(wait=False, **node)
         running.wait_for_nodes()
         yield running
         running.shutdown()
@@ -76,40 +71,6 @@ def filters(n: int, seed: int) -> EncodedTable:
     return EncodedTable(one & other, BITS, "0" * 64)
 
 
-class Filters:
-    """An encoded table, read in parts."""
-
-    def __init__(self, table: EncodedTable, name: str) -> None:
-        self.table, self.name, self.digest = table, name, name
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def chunks(self, size: int) -> Iterator[EncodedTable]:
-        for first in range(0, len(self), size):
-            yield EncodedTable(self.table.bits[first : first + size], BITS, self.table.fingerprint)
-
-
-def same_files(one: Path, other: Path) -> bool:
-    names = sorted(path.name for path in one.iterdir())
-    alike, *_ = filecmp.cmpfiles(one, other, names, shallow=False)
-    return sorted(alike) == names == sorted(path.name for path in other.iterdir())
-
-
-def write_places(folder: Path, n: int, parts: int, seed: int) -> None:
-    folder.mkdir()
-    places = np.random.default_rng(seed).uniform((50, 4), (51, 6), (n, 2)).round(2)
-    for number, part in enumerate(np.array_split(places, parts)):
-        frame = pl.DataFrame({"id": np.arange(len(part)), "lat": part[:, 0], "lon": part[:, 1]})
-        frame.write_parquet(folder / f"part-{number}.parquet")
-
-
-def fedsim_link(folder: Path, out: str, engine: str) -> list[str]:
-    tables = ["--primary", str(folder / "flats"), "--secondary", str(folder / "rentals" / "*.parquet")]
-    settings = ["--on", "lat,lon", "--k", "4", "--engine", engine, "--id", "id", "--quiet", "--out", str(folder / out)]
-    return [sys.executable, "-m", "fedsim", "link", *tables, *settings]
-
-
 @pytest.mark.parametrize("metric", ["great-circle", "qgram-dice"])
 def test_tables_in_memory_get_the_links_of_this_machine(engine: Engine, metric: str) -> None:
     rng = np.random.default_rng(2)
@@ -120,15 +81,6 @@ def test_tables_in_memory_get_the_links_of_this_machine(engine: Engine, metric: 
     for column in ("partner", "distance", "similarity", "next_distance"):
         assert getattr(found, column).tobytes() == getattr(whole, column).tobytes()
     assert "Ray, 3 nodes" in found.plan
-
-
-def test_a_search_that_a_gpu_would_speed_up_goes_to_the_nodes_with_gpus(engine: Engine) -> None:
-    tables = [get_metric("dice").prepare(filters(40, seed), "table") for seed in (1, 2)]
-    chunk = CandidateChunk(get_metric("dice"), tables[1], 0, 3, BackendOptions())
-    ((_, best, _),) = engine.search_tiles(chunk, [QueryTile(0, tables[0])])  # its worker has no GPU and uses the CPU
-    assert best.partner.shape == (40, 3)
-    resources = engine._resources(chunk, tables[0])  # type: ignore[attr-defined]
-    assert (resources["num_gpus"], resources["num_cpus"]) == (1, 1)
 
 
 def test_more_threads_than_a_node_has_are_as_many_as_it_has(engine: Engine) -> None:
@@ -148,38 +100,11 @@ def test_an_error_in_a_task_is_the_one_of_this_machine(engine: Engine) -> None:
 
 def test_an_error_that_is_not_ours_is_a_failed_engine(engine: Engine) -> None:
     table = get_metric("dice").prepare(filters(40, 1), "table")
-    chunk = CandidateChunk(get_metric("dice"), table, 0, 3, BackendOptions("flat", "cpu"))
+    chunk = CandidateChunk(get_metric("dice"), table, 0, 3, BackendOptions("flat"))
     broken: Any = QueryTile(1, None)
     with pytest.raises(DeviceError) as failed:
         list(engine.search_tiles(chunk, [QueryTile(0, table), broken]))
     assert failed.value.code == "engine-failed"
-
-
-def test_a_killed_driver_continues_and_parts_appear_at_once(cluster: Any, tmp_path: Path) -> None:
-    for name, n, parts, seed in (("flats", 120_000, 3, 1), ("rentals", 90_000, 2, 2)):
-        write_places(tmp_path / name, n, parts, seed)
-    command = fedsim_link(tmp_path, "links", f"ray:{cluster.address}")
-    driver = subprocess.Popen(command)
-    blocks = tmp_path / ".links.part" / "chunk-00000"
-    while driver.poll() is None and len([*blocks.glob("0*")]) < 2:
-        time.sleep(0.01)
-    driver.send_signal(signal.SIGKILL)
-    assert driver.wait() == -signal.SIGKILL
-    finished = {path: path.stat().st_mtime_ns for path in blocks.glob("0*.safetensors")}
-    assert len(finished) < 8
-    assert not (tmp_path / "links").exists()
-    again = subprocess.Popen(command)
-    rewritten = set[Path]()
-    while again.poll() is None:
-        rewritten |= {
-            path for path, written in finished.items() if path.exists() and path.stat().st_mtime_ns != written
-        }
-        time.sleep(0.05)
-    assert again.returncode == 0
-    assert not rewritten
-    subprocess.run(fedsim_link(tmp_path, "local", "local"), check=True)
-    assert same_files(tmp_path / "links", tmp_path / "local")
-    assert load_links(tmp_path / "links").partner.shape == (120_000, 4)
 
 
 def test_a_job_whose_coordinator_searches_on_ray_has_the_same_links(cluster: Any, tmp_path: Path) -> None:
@@ -202,9 +127,11 @@ def test_a_job_whose_coordinator_searches_on_ray_has_the_same_links(cluster: Any
     assert places[0].hashes() == places[1].hashes()
 
 
-def test_tiles_of_a_node_that_is_killed_run_again(cluster: Any, engine: Engine, tmp_path: Path) -> None:
-    tables = Filters(filters(6_000, 1), "primary"), Filters(filters(12_000, 2), "secondary")
-    settings: dict[str, Any] = {"metric": get_metric("dice"), "k": 5, "records_per_file": 500}
+def test_tiles_of_a_node_that_is_killed_run_again(
+    cluster: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_tiles, "RECORDS_PER_TASK", 500)
+    tables = filters(6_000, 1), filters(12_000, 2)
     killed = list[int]()
 
     def kill_one(done: int, total: int) -> None:
@@ -212,32 +139,13 @@ def test_tiles_of_a_node_that_is_killed_run_again(cluster: Any, engine: Engine, 
             killed.append(done)
             cluster.remove_node(cluster.plain, allow_graceful=False)
 
-    options = BackendOptions("flat", "cpu", progress=kill_one)
-    link_in_parts(*tables, tmp_path / "ray", engine=engine, options=options, **settings)
-    link_in_parts(*tables, tmp_path / "local", engine=LocalEngine(), options=OPTIONS, **settings)
+    found = link(*tables, metric="dice", k=5, backend="flat", engine=engine, progress=kill_one)
+    whole = link(*tables, metric="dice", k=5, backend="flat")
     assert killed
     assert killed[0] < len(tables[0])
     assert len(cluster.list_all_nodes()) == 2
-    assert same_files(tmp_path / "ray", tmp_path / "local")
-
-
-def test_a_search_goes_on_without_the_last_node_with_a_gpu(
-    cluster: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_engine, "NODE_CHECK_SECONDS", 1.0)
-    tables = [get_metric("dice").prepare(filters(40, seed), "table") for seed in (1, 2)]
-    chunk = CandidateChunk(get_metric("dice"), tables[1], 0, 3, BackendOptions())
-    assert engine._resources(chunk, tables[0])["num_gpus"] == 1  # type: ignore[attr-defined]
-
-    def tiles() -> Iterator[QueryTile]:
-        yield QueryTile(0, tables[0])
-        cluster.remove_node(cluster.with_gpu, allow_graceful=False)
-        yield QueryTile(1, tables[0])
-        yield QueryTile(2, tables[0])
-
-    found = {number: best.partner.tolist() for number, best, _ in engine.search_tiles(chunk, tiles())}
-    ((_, expected, _),) = LocalEngine().search_tiles(chunk, [QueryTile(0, tables[0])])
-    assert found == dict.fromkeys(range(3), expected.partner.tolist())
+    for column in ("partner", "distance", "similarity", "next_distance"):
+        assert getattr(found, column).tobytes() == getattr(whole, column).tobytes()
 
 
 def test_a_wrong_token_and_a_missing_one_are_told_apart_from_no_cluster(cluster: Any, tmp_path: Path) -> None:

@@ -422,7 +422,7 @@ class PartyFile(ConfigFile):
     """Folder for this party's runs, approvals, audit log and models; created if it does not exist."""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Where this party's networks are trained: cpu, cuda, or auto for the GPU if there is one. The last digits of the
-    weights depend on it. A coordinator searches on a GPU whenever that is faster, with the same result."""
+    weights depend on it."""
     engine: Annotated[str, Field(pattern=_ENGINE_PATTERN, title=ENGINE_TITLE)] = setting("local", example="ray")
     """Where a coordinator searches for partners: `local`, this machine; `ray`, a Ray cluster that is started here for
     the search; `ray:HOST:PORT`, a running cluster of which this machine is a node (`ray:auto` finds it). The links do

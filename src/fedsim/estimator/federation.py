@@ -251,7 +251,7 @@ def _linker_options(party: str, config: training.Config) -> dict[str, Any]:
     """Return what the configuration of training decides about the links to one secondary."""
     seed = party_model.RandomSource(config.seed, COORDINATOR).step_seed(f"noise for {party}")
     equal_only = config.method.partners is methods.PartnerRequirement.SOME
-    return {"seed": seed, "equal_only": equal_only, "device": config.device}
+    return {"seed": seed, "equal_only": equal_only}
 
 
 # A trained estimator is saved as one folder per party:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ def save_links(
     path: str | Path,
     primary_ids: Any = None,
     secondary_ids: Any = None,
-    *,
-    part: tuple[int, int, int] = (0, 1, 0),
 ) -> None:
     """Write links to a Parquet file in long form: one row per record and partner, nearest first.
 
@@ -36,8 +33,6 @@ def save_links(
         The file, which is written atomically.
     primary_ids, secondary_ids
         Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`LinkageResult.to_polars`.
-    part
-        The number of this file, the number of files and the row of the first record, if links span several files.
     """
     about = {
         "k": links.k,
@@ -48,10 +43,9 @@ def save_links(
         "saturated": None if links.saturated is None else float(links.saturated).hex(),
         "plan": links.plan,
         "sha256": _links_digest(links),
-        **({"part": part} if part[1] > 1 else {}),
     }
     frame = links.to_polars(primary_ids, secondary_ids).with_columns(
-        pl.col("record") + part[2], next_distance=np.repeat(links.next_distance, links.k)
+        next_distance=np.repeat(links.next_distance, links.k)
     )
     with atomic_write(Path(path)) as unfinished:
         try:
@@ -61,38 +55,17 @@ def save_links(
             raise FileError(message, code="not-writable") from error
 
 
-def part_name(number: int) -> str:
-    """Return the name of a file in a folder of links."""
-    return f"part-{number:05}.parquet"
-
-
 def load_links(path: str | Path) -> LinkageResult:
-    """Read links from a file or a folder; raise ``FileError`` if the format is wrong or the content has changed.
+    """Read links from a file; raise ``FileError`` if the format is wrong or the content has changed.
 
     Parameters
     ----------
     path
-        A file written by :func:`save_links`, or a folder of such files.
+        A file written by :func:`save_links`.
     """
     path = Path(path)
     if not path.exists():
         raise FileError(f"{path} does not exist; give a file written by `fedsim link`", code="file-not-found")
-    if not path.is_dir():
-        return _load_file(path)[0]
-    paths = sorted(path.glob("part-*.parquet"))
-    parts = [_load_file(each) for each in paths]
-    firsts = np.cumsum([0, *(len(links) for links, _ in parts)])
-    if not parts or any(part != [at, len(parts), firsts[at]] for at, (_, part) in enumerate(parts)):
-        message = f"{path} does not contain all parts of one folder of links; create it again or copy it again"
-        raise FileError(message, code="damaged-file", path=path)
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part, _ in parts]) for name in (*LINK_COLUMNS, "next_distance")
-    }
-    return replace(parts[0][0], **joined)
-
-
-def _load_file(path: Path) -> tuple[LinkageResult, list[int]]:
-    """Return the links in a file, and which part of a folder they are."""
     try:
         metadata = pl.read_parquet_metadata(path)
         if metadata.get("fedsim") not in (LINKS_FORMAT, WIDE_LINKS_FORMAT):
@@ -122,7 +95,7 @@ def _load_file(path: Path) -> tuple[LinkageResult, list[int]]:
         raise damaged_file(path, LINKS_FORMAT) from None
     if _links_digest(links) != about["sha256"]:
         raise damaged_file(path, LINKS_FORMAT)
-    return links, about.get("part", [0, 1, 0])
+    return links
 
 
 def _links_digest(links: LinkageResult) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from fedsim.errors import DeviceError, InputError, SettingError
+from fedsim.errors import InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import Backend, Metric, SaturatingMetric, get_metric
-from fedsim.registry import ENGINES, SERVICES, LazyModule
+from fedsim.registry import ENGINES, LazyModule
 from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, LinkageResult, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
@@ -23,8 +22,6 @@ else:
     runner = LazyModule("fedsim.linkage.search.runner")
 
 AUTO = "auto"
-GPU = "gpu"  # the one backend name that the planner treats specially
-MIN_PAIRS_FOR_GPU = 10**9  # with fewer pairs, estimating costs more than the search
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 HUB_FACTOR = 20  # times the average use
@@ -75,7 +72,6 @@ class BackendOptions:
     """How to search; the result does not depend on these options."""
 
     backend: str = AUTO
-    device: str = AUTO
     threads: int | None = None
     progress: SearchProgress | None = None
     engine: Engine | None = None
@@ -96,7 +92,6 @@ def topk(  # noqa: PLR0913
     metric: str | Metric,
     k: int,
     backend: str = AUTO,
-    device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
     engine: Engine | None = None,
@@ -105,7 +100,7 @@ def topk(  # noqa: PLR0913
 
     Parameters
     ----------
-    queries, candidates, metric, k, backend, device, threads, progress, engine
+    queries, candidates, metric, k, backend, threads, progress, engine
         As in :func:`fedsim.linkage.link`.
 
     Returns
@@ -123,7 +118,7 @@ def topk(  # noqa: PLR0913
     chosen = get_metric(metric)
     sides = prepare_tables(chosen, queries, candidates)
     k = validate_k(k, runner.count_records(sides[1]), "the secondary table")
-    options = BackendOptions(backend, device, threads, progress, engine)
+    options = BackendOptions(backend, threads, progress, engine)
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=options)
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
@@ -180,33 +175,15 @@ def prepare_tables(
 
 
 def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions) -> Backend:
-    """Return the backend set in the options, or the metric's first one that pays off."""
-    offered = {backend.name: backend for backend in backends(metric, queries, candidates, k)}
-    if options.device not in (AUTO, "cpu", "cuda"):
-        raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda", code="unknown-device")
-    if options.backend != AUTO:
-        if options.backend not in offered:
-            valid = ", ".join([AUTO, *offered])
-            message = f"backend '{options.backend}' cannot search by {metric.name}; choose {valid}"
-            raise SettingError(message, code="unknown-backend")
-        return offered[options.backend]
-    if options.device == "cuda" and GPU not in offered:
-        message = f"there is no GPU search by {metric.name} for k={k} of such records; choose device cpu or auto"
-        raise DeviceError(message, code="no-gpu-search")
-    if options.device == "cuda":
-        return offered[GPU]
-    on_cpu, on_gpu = next(iter(offered.values())), offered.get(GPU)
-    n_pairs = runner.count_records(queries) * runner.count_records(candidates)
-    if options.device == "cpu" or on_gpu is None or n_pairs < MIN_PAIRS_FOR_GPU:
-        return on_cpu
-    threads = options.threads or os.cpu_count() or 1
-    faster: Backend = SERVICES["faster-backend"](metric, queries, candidates, k, on_cpu, on_gpu, threads)
-    return faster
-
-
-def backends(metric: Metric, queries: Records, candidates: Records, k: int) -> list[Backend]:
-    """Return all exact searches by a metric: its own, fastest first, and one on a GPU where a plugin has it."""
-    return [*metric.backends(queries, candidates, k), *SERVICES["gpu-backends"](metric, queries, candidates, k)]
+    """Return the backend set in the options, or the metric's first one, which is the fastest."""
+    offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
+    if options.backend == AUTO:
+        return next(iter(offered.values()))
+    if options.backend not in offered:
+        valid = ", ".join([AUTO, *offered])
+        message = f"backend '{options.backend}' cannot search by {metric.name}; choose {valid}"
+        raise SettingError(message, code="unknown-backend")
+    return offered[options.backend]
 
 
 def fit_scale(distance: Floats) -> Scale:
@@ -279,7 +256,6 @@ def link(  # noqa: PLR0913
     seed: int | np.random.Generator | None = None,
     scale: Scale | None = None,
     backend: str = AUTO,
-    device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
     engine: Engine | None = None,
@@ -304,7 +280,7 @@ def link(  # noqa: PLR0913
         Random seed or generator for the noise.
     scale
         The scale of earlier links, for new records; fitted to the distances by default.
-    backend, device, threads
+    backend, threads
         How to search: ``"auto"`` chooses the fastest. The result does not depend on them.
     progress
         A function that is called with the number of records done and the total.
@@ -334,7 +310,7 @@ def link(  # noqa: PLR0913
     queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = runner.count_records(candidates)
     k = validate_k(k, n_candidates, f"the {secondary_name} table")
-    options = BackendOptions(backend, device, threads, progress, engine)
+    options = BackendOptions(backend, threads, progress, engine)
     wanted = min(k + 1, n_candidates)  # one more shows whether the boundary is a tie
     partner, distance, plan = search_prepared(chosen, queries, candidates, k=wanted, options=options)
     next_distance = distance[:, k].copy() if wanted > k else np.full(len(distance), np.inf)

@@ -81,8 +81,6 @@ class LocalLinker:
         The standard deviation of the noise, or the bound that :meth:`link` computes it from.
     equal_only
         Whether partners whose identifiers are not equal count as none, row -1.
-    device
-        Where to search.
     scale
         The scale of the training links; fitted by :meth:`link`.
     """
@@ -95,7 +93,6 @@ class LocalLinker:
     sigma: float = 0.0
     tau: float | None = None
     equal_only: bool = False
-    device: str = "cpu"
     scale: Scale | None = None
 
     def link(self, records: pl.DataFrame, training: Integers) -> Links:
@@ -110,8 +107,7 @@ class LocalLinker:
     def search(self, records: pl.DataFrame, training: Integers | None = None) -> LinkageResult:
         """Return partners, distances and similarities; ``training`` rows fit the scale, else it must be known."""
         k = validate_k(self.k, len(self.candidates), self.secondary)
-        device = "cpu" if self.device == "cpu" else "auto"  # not every metric has a search on the GPU, or gains by it
-        options: dict[str, Any] = {"primary_name": "primary", "secondary_name": self.secondary, "device": device}
+        options: dict[str, Any] = {"primary_name": "primary", "secondary_name": self.secondary}
         found = link(records, self.candidates, metric=self.metric, k=k, **options)
         if training is not None:
             self.scale = fit_scale(found.distance[training])

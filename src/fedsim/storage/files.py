@@ -259,35 +259,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
 
 
-@contextmanager
-def resumable_folder(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Create a folder if the block succeeds; the work of a failed or killed block is kept for the next attempt.
-
-    The block receives a work folder, which is removed at the end, and an empty folder, which becomes the result. The
-    result must not exist yet, and only one process can write it.
-    """
-    check_new_folder(path)
-    work = path.with_name(f".{path.name}.part")
-    with _translate_write_errors(path):
-        work.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(work, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            result = work / "result"
-            shutil.rmtree(result, ignore_errors=True)
-            result.mkdir()
-            yield work, result
-            _sync_folder(result)
-            result.rename(path)
-            _sync(path.parent)
-            shutil.rmtree(work, ignore_errors=True)
-        except BlockingIOError:
-            message = f"another process is writing {path}; wait for it, or choose another name"
-            raise FileError(message, code="already-running", path=path) from None
-        finally:
-            os.close(lock)
-
-
 def remove_paths(paths: Iterable[Path]) -> None:
     """Remove files, and folders with all that is in them; what does not exist is no error."""
     for path in paths:
@@ -296,14 +267,6 @@ def remove_paths(paths: Iterable[Path]) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-
-
-def check_new_folder(path: Path) -> None:
-    """Check that a folder can be created."""
-    with _translate_path_errors(path):
-        if path.exists() or path.is_symlink():
-            raise FileError(f"{path} exists; choose another name, or remove it first", code="already-exists", path=path)
-    check_writable(path)
 
 
 def append_durably(

@@ -9,29 +9,29 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
 from fedsim.data.profile import guess_metrics
-from fedsim.data.sql import SqlTable, TableSource
+from fedsim.data.sql import TableSource
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.linkage import diagnose, link, save_links
+from fedsim.linkage import Diagnostics, diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
-from fedsim.linkage.soft_linkage import BackendOptions, load_engine
+from fedsim.linkage.soft_linkage import load_engine
 from fedsim.pipeline.party_table import encode_table, fit_encoding
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
-from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
-from fedsim.types import EncodedTable
-from fedsim_ops.link_charts import LinkSummary, plot_links, summarise_links
-from fedsim_ops.partitioned_linkage import PartedTable, link_in_parts
+from fedsim.storage.files import check_output_paths, check_readable, read_bytes
+from fedsim.types import EncodedTable, LinkageResult
 
+BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
 _Reader = Callable[[TableSource], Any]
 
 
@@ -98,26 +98,6 @@ def make_fields_distinct(fields: Sequence[WeightedField]) -> tuple[WeightedField
     return tuple(distinct)
 
 
-def table_parts(source: TableSource) -> list[TableSource]:
-    """Return the files in a folder or matching a pattern such as ``flats/*.parquet``; other tables are one part.
-
-    Files are sorted by name. In a folder, names that start with a dot or an underscore are skipped: other programs keep
-    metadata there.
-    """
-    if isinstance(source, SqlTable):
-        return [source]
-    if source.is_dir():
-        found = sorted(path for path in source.iterdir() if path.is_file() and path.name[0] not in "._")
-    elif any(mark in source.name for mark in "*?[") and not source.exists():
-        found = sorted(path for path in source.parent.glob(source.name) if path.is_file())
-    else:
-        return [source]
-    if not found:
-        message = f"{source} matches no file; give a folder of Parquet files or a pattern such as flats/*.parquet"
-        raise FileError(message, code="no-parts")
-    return list(found)
-
-
 @dataclass(frozen=True)
 class LinkRequest:
     """Which records to compare and which files to write, as the user named them."""
@@ -131,103 +111,77 @@ class LinkRequest:
     separator: str | None
     secondary_separator: str | None
     out: Path
-    page: Path | None
-    with_map: bool
     id_column: str | None = None
     secondary_id_column: str | None = None
     engine: str = "local"
 
-    def sides(self) -> tuple[list[TableSource], list[TableSource]]:
-        """Return the parts of both tables; most tables are one part."""
-        return table_parts(self.primary), table_parts(self.secondary)
 
-    @property
-    def in_parts(self) -> bool:
-        """Whether the links go to a folder of files: they, or a table, need not fit into memory."""
-        return self.engine != "local" or self.sides() != ([self.primary], [self.secondary])
+@dataclass(frozen=True)
+class LinkSummary:
+    """The figures of one linkage; distances are in the unit of the metric."""
+
+    records: int
+    candidates: int
+    k: int
+    metric: str
+    plan: str
+    sigma: float
+    seconds: float
+    nearest_median: float
+    kth_median: float
+    boundary_tie_share: float
+    candidates_used: int
+    busiest_use: int
+    improvement: dict[str, float]
+    warnings: tuple[str, ...]
 
 
 def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
-    """Link two tables, write the links and the page, and print a summary; ``search`` are options of ``link``."""
+    """Link two tables, write the links and print a summary; ``search`` are options of ``link``."""
     _check_request(request)
-    if request.in_parts:
-        _run_in_parts(request, search, mode)
-        return
+    engine = load_engine(request.engine)
+    if engine is not None:
+        engine.check()
     primary, secondary, metric = _open_tables(request)
     primary, secondary = primary(request.primary), secondary(request.secondary)
     ids = _read_ids(request)
-    with progress_bar("linking", "records", hidden=mode.quiet) as progress:
-        started = time.perf_counter()
-        names: dict[str, Any] = {"primary_name": str(request.primary), "secondary_name": str(request.secondary)}
-        links = link(primary, secondary, metric=metric, progress=progress, **names, **search)
-        seconds = time.perf_counter() - started
-    files = {"links": request.out}
-    if request.page is None:
-        save_links(links, request.out, *ids)
-    else:
-        charts = plot_links(links, primary.to_numpy() if request.with_map else None)
-        page = replace(charts, title=f"{request.primary.stem} and {request.secondary.stem}").to_page()
-        # Both or neither: the page is on the disk, under a temporary name, before the links appear.
-        with atomic_write(request.page) as part:
-            part.write_text(page, encoding="utf-8")
-            save_links(links, request.out, *ids)
-        files["page"] = request.page
-    summary = summarise_links(links, diagnose(links), seconds)
-    value = asdict(summary) | {"files": {name: str(path) for name, path in files.items()}}
-    lines = [*_summary_lines(summary), *(("wrote", str(path)) for path in files.values())]
-    mode.show(value, lambda: print_named_values(lines))
-
-
-def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
-    """Link tables that need not fit into memory, write a folder of files and print a summary."""
-    if request.page is not None:
-        message = "--report needs all links in memory, but these go to a folder of files; omit --report"
-        raise SettingError(message, code="report-of-parts")
-    engine: Any = load_engine(request.engine)  # every registered engine searches by tiles
-    terms = [request.columns, request.secondary_columns, request.fields]
-    if engine is not None:
-        engine.check()
-    read_primary, read_secondary, metric = _open_tables(request)
-    (ours, theirs), ids = request.sides(), _read_ids(request)
-    primary = PartedTable(request.primary, ours, read_primary, terms)
-    secondary = PartedTable(request.secondary, theirs, read_secondary, terms)
     with engine or nullcontext(), progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
-        options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
-        settings = {"metric": metric, "k": search["k"], "sigma": search["sigma"], "rng": search["seed"], "ids": ids}
-        found = link_in_parts(primary, secondary, request.out, engine=engine, options=options, **settings)
+        names: dict[str, Any] = {"primary_name": str(request.primary), "secondary_name": str(request.secondary)}
+        links = link(primary, secondary, metric=metric, progress=progress, engine=engine, **names, **search)
         seconds = time.perf_counter() - started
-    summary = LinkSummary(
-        records=found.records,
-        candidates=found.candidates,
-        k=found.k,
-        metric=metric.name,
-        plan=found.plan,
-        sigma=search["sigma"],
-        seconds=seconds,
-        nearest_median=found.nearest_median,
-        kth_median=found.kth_median,
-        boundary_tie_share=found.tie_share,
-        candidates_used=int((found.hubness > 0).sum()),
-        busiest_use=int(found.hubness.max()),
-        improvement={},
-        warnings=found.warnings,
-    )
+    save_links(links, request.out, *ids)
+    summary = summarise_links(links, diagnose(links), seconds)
     value = asdict(summary) | {"files": {"links": str(request.out)}}
     mode.show(value, lambda: print_named_values([*_summary_lines(summary), ("wrote", str(request.out))]))
 
 
+def summarise_links(links: LinkageResult, diagnostics: Diagnostics, seconds: float) -> LinkSummary:
+    """Summarise a linkage and its diagnostics."""
+    return LinkSummary(
+        records=len(links),
+        candidates=links.n_candidates,
+        k=links.k,
+        metric=links.metric,
+        plan=links.plan,
+        sigma=links.sigma,
+        seconds=seconds,
+        nearest_median=float(np.median(links.distance[:, 0])),
+        kth_median=float(np.median(diagnostics.kth_distance)),
+        boundary_tie_share=diagnostics.boundary_tie_share,
+        candidates_used=int((diagnostics.hubness > 0).sum()),
+        busiest_use=int(diagnostics.hubness.max()),
+        improvement={BASELINE_NAMES[name]: float(value) for name, value in diagnostics.improvement.items()},
+        warnings=diagnostics.warnings,
+    )
+
+
 def _check_request(request: LinkRequest) -> None:
     """Refuse whatever is known to fail before the first table is read."""
-    if request.in_parts:
-        check_new_folder(request.out)
-    inputs = source_files([part for side in request.sides() for part in side])
+    inputs = source_files([request.primary, request.secondary])
     for path in inputs:
         check_readable(path)
-    check_output_paths([path for path in (request.out, request.page) if path], inputs)
-    if request.with_map and (request.page is None or len(request.columns) != 2):
-        message = "--map requires --report and two columns in --on: latitude and longitude"
-        raise SettingError(message, code="map-without-report")
+    check_output_paths([request.out], inputs)
     if (request.id_column or request.secondary_id_column) and not (request.columns or request.fields):
         message = "--id and --id-secondary name columns, which encoded tables do not have; omit them"
         raise SettingError(message, code="ids-of-encoded-table")
@@ -245,21 +199,17 @@ def _check_request(request: LinkRequest) -> None:
 
 def _read_ids(request: LinkRequest) -> list[pl.Series | None]:
     """Return the keys of the records of both tables, where they are named."""
-    ours, theirs = request.sides()
     sides = (
-        (ours, request.id_column, request.separator),
-        (theirs, request.secondary_id_column, request.secondary_separator or request.separator),
+        (request.primary, request.id_column, request.separator),
+        (request.secondary, request.secondary_id_column, request.secondary_separator or request.separator),
     )
     return [
-        None
-        if column is None
-        else pl.concat([read_table(part, [column], separator=mark)[column] for part in parts], rechunk=True)
-        for parts, column, mark in sides
+        None if column is None else read_table(table, [column], separator=mark)[column] for table, column, mark in sides
     ]
 
 
 def _open_tables(request: LinkRequest) -> tuple[_Reader, _Reader, Metric]:
-    """Return functions that read (a part of) each table in the form that the metric expects, and the metric."""
+    """Return functions that read each table in the form that the metric expects, and the metric."""
     fields = make_fields_distinct([parse_field(spec) for spec in request.fields])
     metric: Metric | None = WeightedSum(fields) if fields else None
     if request.metric:
@@ -280,7 +230,7 @@ def _open_tables(request: LinkRequest) -> tuple[_Reader, _Reader, Metric]:
     # The frame that shows which metric fits is not read twice.
     read = lru_cache(1)(partial(read_table, columns=list(dict.fromkeys(ours)), separator=request.separator))
     if metric is None:
-        parts = guess_metrics(infer_numbers(read(request.sides()[0][0]).select(ours)))
+        parts = guess_metrics(infer_numbers(read(request.primary).select(ours)))
         order = [ours.index(name) for part in parts for name in part]  # a place is latitude, then longitude
         ours, theirs, names = ([columns[at] for at in order] for columns in (ours, theirs, names))
         metric = combine_metrics(parts)
@@ -311,20 +261,17 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
     yield "linked", f"{sizes}, {summary.k:,} partners each"
     yield "metric", summary.metric + (f", noise sigma {fmt.format_number(summary.sigma)}" if summary.sigma else "")
     yield "search", summary.plan
-    if summary.seconds is not None:
-        pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
-        yield "time", f"{fmt.format_duration(summary.seconds)}, {fmt.format_number(pairs / 1e6)} million pairs/s"
+    pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
+    yield "time", f"{fmt.format_duration(summary.seconds)}, {fmt.format_number(pairs / 1e6)} million pairs/s"
     nearest = fmt.format_distance(summary.nearest_median, summary.metric)
     last = fmt.format_distance(summary.kth_median, summary.metric)
     yield "distance", f"median {nearest} to the nearest partner, {last} to partner {summary.k:,}"
-    if summary.boundary_tie_share is not None:
-        yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end in a tie"
+    yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end in a tie"
     used = fmt.format_percent(summary.candidates_used / summary.candidates)
     busiest = fmt.pluralise(summary.busiest_use, "list")
     yield "used", f"{summary.candidates_used:,} candidates ({used}), the most frequent in {busiest}"
-    if summary.improvement:
-        gains = (f"{fmt.format_number(value)} over {name}" for name, value in summary.improvement.items())
-        yield "delta", ", ".join(gains)
+    gains = (f"{fmt.format_number(value)} over {name}" for name, value in summary.improvement.items())
+    yield "delta", ", ".join(gains)
     for warning in summary.warnings:
         yield "warning", warning
 

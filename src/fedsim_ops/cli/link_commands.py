@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fedsim.cli import options as opt
-from fedsim.cli.options import Json, OutputMode, Quiet, flag, option
+from fedsim.cli.options import Json, OutputMode, Quiet, option
 from fedsim.registry import METRICS
 
 METRIC_NAMES = ", ".join(METRICS.names())
@@ -37,20 +37,16 @@ def link(
     id_secondary: Annotated[
         str | None, option("COLUMN", "Key of the secondary's records, also added to the links.")
     ] = None,
-    report: Annotated[Path | None, option("FILE", "Write an HTML page about the quality of the links.")] = None,
-    map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
     sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
     seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,
     backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
     threads: Annotated[int | None, option("N", "Threads. Default: all cores.")] = None,
-    device: Annotated[str, option("NAME", "cpu, cuda or auto.")] = "auto",
     engine: Annotated[
         str,
         option(
             "NAME",
             "Where to search: local, ray (starts Ray on this machine) or ray:HOST:PORT (a running cluster; ray:auto "
-            "finds it). With Ray, or if a table is a folder or a pattern such as 'flats/*.parquet', --out is a new "
-            "folder of Parquet files.",
+            "finds it).",
         ),
     ] = "local",
     separator: opt.Separator = None,
@@ -78,8 +74,6 @@ def link(
         separator=separator,
         secondary_separator=separator_secondary,
         out=out,
-        page=report,
-        with_map=map_,
         id_column=id_,
         secondary_id_column=id_secondary,
         engine=engine,
@@ -87,7 +81,7 @@ def link(
     # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
     rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))
     search = {"k": DEFAULT_K if k is None else k, "sigma": sigma, "seed": rng, "backend": backend}
-    run_link(request, {**search, "threads": threads, "device": device}, OutputMode(quiet, as_json))
+    run_link(request, {**search, "threads": threads}, OutputMode(quiet, as_json))
 
 
 def encode(

@@ -8,8 +8,8 @@ import pytest
 from fedsim.linkage import link, topk
 from fedsim.linkage.metrics import get_metric
 from fedsim.linkage.soft_linkage import BackendOptions, prepare_tables
-from fedsim_ops.search_tiles import CandidateChunk, LocalEngine, QueryTile
-from tile_fixtures import COLUMNS, PLACES, TABLES, ByTiles
+from fedsim_ops.search_tiles import CandidateChunk, QueryTile
+from tile_fixtures import COLUMNS, PLACES, TABLES, ByTiles, LocalEngine
 
 
 @pytest.mark.usefixtures("small_chunks")

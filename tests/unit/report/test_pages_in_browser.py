@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import chromium
 from browser import Page, browser_page, needs_browser
 from fedsim.cli.demo import free_ports
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.linkage import link
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.model_charts import plot_gates
 from fedsim.runtime.party_context import open_party_context, software_versions
@@ -28,7 +26,6 @@ from fedsim_audit.attacks.attack_finding import AttackFinding, IntervalEstimate
 from fedsim_audit.audit_page import audit_page
 from fedsim_audit.audit_report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
-from fedsim_ops.link_charts import plot_links
 from fedsim_ops.service import create_app
 from job_fixtures import lay_out, read_all, staying
 from session_fixtures import PATIENCE, until
@@ -37,13 +34,6 @@ pytestmark = needs_browser
 HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
 BAD = """<!doctype html><title>bad</title><p style="width: 900px">wide</p><img src="https://example.org/spy.png">
 <script>console.error("first"); setTimeout(() => { throw new Error("second") })</script>"""
-
-
-def links_text() -> str:
-    rng = np.random.default_rng(4)
-    places = rng.random((80, 2))
-    links = link(places, rng.random((50, 2)), metric="great-circle", k=6)
-    return replace(plot_links(links, places), title=HOSTILE).to_page()
 
 
 def audit_text() -> str:
@@ -71,7 +61,7 @@ def tradeoff_text() -> str:
     return tradeoff_page(points, title=HOSTILE)
 
 
-TEXTS = {"links": links_text, "audit": audit_text, "tradeoff": tradeoff_text}
+TEXTS = {"audit": audit_text, "tradeoff": tradeoff_text}
 
 
 def checked(page: Page) -> Page:

@@ -17,7 +17,7 @@ from fedsim.types import Bits, Floats, Integers, Words
 
 if TYPE_CHECKING:
     from fedsim.linkage.search import simd
-else:  # a search on a GPU runs where numba is not installed
+else:  # numba takes a second to import
     simd = LazyModule("fedsim.linkage.search.simd")
 
 Records = Any  # an array with one row per record, a list of strings, texts with weights, or a tuple of such columns

@@ -13,7 +13,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.data.synthetic import city
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import SettingError
 from fedsim.linkage import load_links
 
 CANARY = "41.987654"
@@ -68,14 +68,12 @@ def test_the_keys_of_both_tables_are_written_beside_the_row_numbers(folder: Path
         assert table[f"{key}_id"].to_list() == keys[table[key].to_list()].to_list()
 
 
-def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*PLACES, "--report", "links.html", "--map") == 0
+def test_links_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES) == 0
     assert load_links(folder / "links.parquet").partner.shape == (60, 5)
-    page = (folder / "links.html").read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>")
     output = capsys.readouterr()
     assert "60 records x 40 candidates" in output.out
-    assert "links.html" in output.out
+    assert "links.parquet" in output.out
     assert output.err == ""
     assert "\x1b" not in output.out
 
@@ -207,10 +205,8 @@ def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[st
         (["--out", "nowhere/links.parquet"], "folder nowhere"),
         (["--out", "."], "is a folder"),
         (["--out", "flats.csv"], "replace the input"),
-        (["--report", "nowhere/links.html"], "folder nowhere"),
-        (["--report", "links.parquet"], "the same file"),
-        (["--report", "a" * 256], "choose another name"),
-        (["--report", "pipe"], "regular file"),
+        (["--out", "a" * 256], "choose another name"),
+        (["--out", "pipe"], "regular file"),
     ],
 )
 def test_a_bad_output_is_refused_before_any_work(
@@ -227,6 +223,8 @@ def test_a_bad_output_is_refused_before_any_work(
         (["--metric", "euclidian"], "'euclidean'"),
         (["--metric", "levenshtein"], "column"),
         (["--backend", "magic"], "magic"),
+        (["--engine", "rai"], "ray"),
+        (["--engine", "local:1"], "address"),
         (["--sigma", "-1"], "sigma"),
         (["--separator", "::"], "separator"),
     ],
@@ -241,7 +239,6 @@ def test_a_bad_setting_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
         (["--metric", "hamming"], "columns-of-encoded-table"),
         (["--on-secondary", "lat"], "column-count-mismatch"),
         (["--field", "lat:euclidean"], "on-with-field"),
-        (["--map"], "map-without-report"),
         (["--on", "", "--metric", "dice", "--id", "lat"], "ids-of-encoded-table"),
         (["--seed", "-1"], "negative-seed"),
         (["--on", "lat,lat"], "column-named-twice"),
@@ -320,24 +317,6 @@ def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.Capture
     assert "text is needed" in refusal(capsys, *BASE, *words)
 
 
-@pytest.mark.parametrize("step", ["fedsim_ops.cli.link.save_links", "fedsim_ops.link_charts._figures"])
-def test_links_and_page_appear_together_or_not_at_all(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def fail(*_: object) -> None:
-        raise FileError("No space left on device")
-
-    monkeypatch.setattr(step, fail)
-    assert "No space left" in refusal(capsys, *PLACES, "--report", "links.html")
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-17, 1e17, 9e19])
-def test_a_page_of_any_scale_is_drawn(folder: Path, scale: float) -> None:
-    pl.DataFrame({"x": [0.0, scale, scale / 3 * 3]}).write_csv("flats.csv")
-    pl.DataFrame({"x": [scale, 0.0]}).write_csv("rentals.csv")
-    assert run(*BASE, "--on", "x", "--k", "2", "-q", "--report", "links.html") == 0
-
-
 def test_debug_shows_where_an_error_came_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "--k", "0", "--debug") == 2
     error = capsys.readouterr().err
@@ -374,40 +353,3 @@ def test_a_place_is_a_field_of_a_weighted_sum(tmp_path, monkeypatch):
         main(words)
     assert left.value.code in (0, None)
     assert load_links("o.parquet").partner.tolist() == [[0], [1], [2]]
-
-
-def test_tables_in_parts_give_the_links_of_whole_tables_in_a_folder(folder: Path) -> None:
-    for name in ("flats", "rentals"):
-        (folder / name).mkdir()
-        for number, rows in enumerate(pl.read_csv(folder / f"{name}.csv").iter_slices(17)):
-            rows.write_parquet(folder / name / f"part-{number}.parquet")
-        (folder / name / "_SUCCESS").touch()
-    assert run(*PLACES) == 0
-    parts = ["link", "--primary", "flats", "--secondary", "rentals/*.parquet", "--on", "lat,lon", "--k", "5"]
-    assert run(*parts, "--out", "links", "--id", "lat") == 0
-    whole, found = load_links("links.parquet"), load_links("links")
-    assert found.similarity.tobytes() == whole.similarity.tobytes()
-    assert found.partner.tolist() == whole.partner.tolist()
-    written = pl.read_parquet("links/*.parquet")
-    assert written["record"].to_list() == np.repeat(np.arange(60), 5).tolist()
-    assert written["record_id"].gather_every(5).to_list() == pl.read_csv("flats.csv")["lat"].to_list()
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--primary", "flats.csv", "--secondary", "none/*.parquet", "--out", "new"], "matches no file"),
-        (["--primary", "empty", "--secondary", "flats.csv", "--out", "new"], "matches no file"),
-        (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "empty"], "exists"),
-        (["--primary", "flats.*", "--secondary", "rentals.csv", "--out", "new", "--report", "page.html"], "--report"),
-        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "rai"], "ray"),
-        (["--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new", "--engine", "local:1"], "address"),
-    ],
-)
-def test_bad_parts_and_engines_are_refused_before_any_work(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
-) -> None:
-    (folder / "empty").mkdir()
-    assert run("link", *words, "--on", "lat,lon", "--k", "5") == 2
-    assert text in capsys.readouterr().err
-    assert not (folder / "new").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsim.errors import DeviceError
-from fedsim_ops import nvrtc
+from fedsim_lab import nvrtc
 
 
 def test_source_that_does_not_compile_is_reported():
