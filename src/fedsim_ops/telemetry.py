@@ -30,7 +30,6 @@ from fedsim.protocol.addresses import split_address
 from fedsim.protocol.messages import Phase, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.version import VERSION
-from fedsim_ops.drift import MIN_RECORDS, DriftMonitor
 
 if TYPE_CHECKING:
     from fedsim.runtime.party_context import PartyContext
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedsim.parties")
 
 HASH_DIGITS = 12  # of a job in metrics and logs
+MIN_RECORDS = 100  # behind a figure of links
 MAX_LABELS = 100  # values of one label; further ones are counted as OTHER
 OTHER = "other"
 STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -101,14 +101,6 @@ METRICS: dict[str, MetricDoc] = {
     "fedsim_request_seconds": MetricDoc("histogram", "Duration of a request to `/predict`.", where=_SERVE),
     "fedsim_requests_in_progress": MetricDoc("gauge", "Requests that wait or are being answered.", where=_SERVE),
     "fedsim_refused_total": MetricDoc("counter", "Requests refused, by the code of the error.", ("code",), _SERVE),
-    "fedsim_drift_records": MetricDoc("gauge", f"Records behind these figures, at least {MIN_RECORDS}.", (), _SERVE),
-    "fedsim_drift_psi": MetricDoc(
-        "gauge", "Population stability index of an input of the model against training.", ("input",), _SERVE
-    ),
-    "fedsim_drift_psi_max": MetricDoc("gauge", "Largest index over all inputs.", (), _SERVE),
-    "fedsim_drift_similarity_psi": MetricDoc(
-        "gauge", "Population stability index of the similarity to the best partner.", ("list",), _SERVE
-    ),
     "fedsim_relay_registered": MetricDoc("gauge", "Parties that wait for callers.", (), _RELAY),
     "fedsim_relay_pairs": MetricDoc("gauge", "Joined connections that are open.", (), _RELAY),
     "fedsim_relay_pairs_total": MetricDoc("counter", "Connections joined so far.", (), _RELAY),
@@ -247,7 +239,6 @@ class PartyTelemetry:
     """Observes one party, and turns what it keeps into samples and log lines."""
 
     context: PartyContext
-    drift: DriftMonitor | None = None
     step_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(STEP_BOUNDS))
     request_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(REQUEST_BOUNDS))
     counts: dict[str, LabelCounter] = field(default_factory=dict)
@@ -278,11 +269,6 @@ class PartyTelemetry:
             figures |= {f"validation_{name}": value for name, value in epoch["validation"].items()}
             total = self.context.progress.training["epochs"]
             log.info("epoch %d of %d", epoch["number"], total, extra={"fields": figures})
-
-    def watch_drift(self, bins: Mapping[str, Any]) -> DriftMonitor:
-        """Compare the records that are predicted with those of training, and return what counts them."""
-        self.drift = DriftMonitor.from_facts(bins)
-        return self.drift
 
     def predicted(self, n_records: int, model: str) -> None:
         """Records were predicted by a model."""
@@ -321,8 +307,6 @@ class PartyTelemetry:
         if context.connection.serves_predictions and own.role is Role.PRIMARY:
             yield MetricSample("fedsim_requests_in_progress", self.in_progress)
             yield MetricSample("fedsim_request_seconds", self.request_times)
-        if self.drift:
-            yield from self._drift_samples(self.drift)
 
     def _progress_samples(self) -> Iterator[MetricSample]:
         progress = self.context.progress
@@ -389,16 +373,6 @@ class PartyTelemetry:
             yield MetricSample("fedsim_queue_messages", queued[role], (role,))
             yield MetricSample("fedsim_unacknowledged_bytes", unacknowledged[role], (role,))
         yield MetricSample("fedsim_waiting_parties", len(connection.waits))
-
-    def _drift_samples(self, drift: DriftMonitor) -> Iterator[MetricSample]:
-        if drift.inputs.psi:
-            yield MetricSample("fedsim_drift_records", drift.inputs.records)
-            yield MetricSample("fedsim_drift_psi_max", max(drift.inputs.psi))
-            for place, value in enumerate(drift.inputs.psi[:MAX_LABELS], start=1):
-                yield MetricSample("fedsim_drift_psi", value, (str(place),))
-        for name, series in drift.lists.items():
-            for value in series.psi:
-                yield MetricSample("fedsim_drift_similarity_psi", value, (name,))
 
 
 @contextmanager

@@ -252,12 +252,6 @@ def report(
             "--show-identifiers",
         ),
     ] = None,
-    onnx: Annotated[
-        Path | None, option("FILE", "Also write the primary's network as an ONNX file; it may reveal training records.")
-    ] = None,
-    register: Annotated[
-        str | None, option("NAME", "Also register that network in MLflow (MLFLOW_TRACKING_URI) under this name.")
-    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -268,7 +262,7 @@ def report(
     """
     from fedsim.cli.results import run_report
 
-    run_report(run, named, OutputMode(quiet, as_json), onnx=onnx, register=register)
+    run_report(run, named, OutputMode(quiet, as_json))
 
 
 def predict(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import typer
@@ -26,7 +26,6 @@ from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import Farewell, Role
-from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs import deletion
@@ -81,24 +80,15 @@ def run_report(
     run: Path,
     identifiers_party: Path | None,
     mode: OutputMode,
-    *,
-    onnx: Path | None = None,
-    register: str | None = None,
 ) -> None:
-    """Write the report and the model card of a run again; on request also its network, for use elsewhere."""
+    """Write the report and the model card of a run again."""
     from fedsim.report.run_report import CARD_FILE, write_report
 
-    if onnx is not None:
-        check_output_paths([onnx], [])
     named = None if identifiers_party is None else read_party_file(identifiers_party)
     page = write_report(find_run(run), named)
     card = page.with_name(CARD_FILE)
     lines = [f"Wrote {page}, with {CARD_FILE} beside it"]
-    value: dict[str, Any] = {}
-    if onnx is not None or register is not None:
-        value, exported = SERVICES["network-export"](page.parent, onnx, register)
-        lines += exported
-    mode.show({"report": str(page), "card": str(card), **value}, lambda: print_lines(lines))
+    mode.show({"report": str(page), "card": str(card)}, lambda: print_lines(lines))
 
 
 def run_log(path: Path, mode: OutputMode) -> None:

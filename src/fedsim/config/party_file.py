@@ -46,7 +46,7 @@ URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database
 QUERY_TITLE = "one SQL statement that returns a table"
 PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
 ENGINE_TITLE = "local, ray, ray:auto or ray:HOST:PORT"
-TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
+TRACKING_TITLE = "tensorboard or tensorboard:FOLDER"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 KEY_TITLE = "a path, relative to this file, env:NAME or vault:PATH#FIELD"
 _ENGINE_PATTERN = "|".join(f"^{name}{'(:.+)?' if ENGINES.detail(name, 'address') else ''}$" for name in ENGINES)
@@ -429,12 +429,11 @@ class PartyFile(ConfigFile):
     not depend on it. Requires `pip install fedsim-vfl[ray]`."""
     tracking: Annotated[
         str | None,
-        Field(pattern="^(tensorboard|mlflow)(:.+)?$", title=TRACKING_TITLE),
+        Field(pattern="^tensorboard(:.+)?$", title=TRACKING_TITLE),
         AfterValidator(_resolve_tracking),
     ] = setting(None, example="tensorboard", repr=False)
     """Where the training curves go besides the run folder; primary only. `tensorboard` writes event files to the folder
-    tensorboard of the run, or to another one (`tensorboard:curves`); `mlflow` logs to MLflow as it is configured, or to
-    a URI (`mlflow:http://127.0.0.1:5000`). Requires `pip install fedsim-vfl[tracking]`."""
+    tensorboard of the run, or to another one (`tensorboard:curves`). Requires `pip install fedsim-vfl[tracking]`."""
     tls: TlsSettings | None = None
     """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
     data: DataSettings | None = None

@@ -331,7 +331,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
     device : {"auto", "cpu", "cuda"}
     tracking : str, default=None
-        Where training curves go: ``tensorboard:FOLDER``, ``mlflow`` or ``mlflow:URI``.
+        Where training curves go: ``tensorboard:FOLDER``.
     verbose : bool, default=False
         Show a progress bar.
     preset : {"modern", "paper"}, default="modern"

@@ -121,10 +121,6 @@ class PartyObserver(Protocol):
         """Follow one HTTP request, whose ``status`` and ``code`` the service sets."""
         ...
 
-    def watch_drift(self, bins: Mapping[str, Any]) -> Any:
-        """Return what counts the inputs of records, given the bins of the training records."""
-        ...
-
 
 @dataclass(frozen=True, eq=False)
 class PartyContext:

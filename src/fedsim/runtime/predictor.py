@@ -22,7 +22,6 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
-from fedsim.linkage.private_linkage import mean_similarity
 from fedsim.pipeline.fitted_model import FittedModel, LinkedInputs
 from fedsim.pipeline.partner_features import PartnerInputs
 from fedsim.pipeline.party_table import PartyData
@@ -139,10 +138,6 @@ class Predictor:
         }
         self._absent: dict[str, Any] = {}
         self._model: tuple[Sequence[Secondary], Model] | None = None
-        self._drift = None
-        bins = self._trained.facts.get("drift")  # models of earlier releases have none
-        if context.telemetry and bins:
-            self._drift = context.telemetry.watch_drift(bins)
         context.progress.enter(Phase.PREDICT.value)
         self._lock = threading.Lock()
         self._coordinator_lost: float | None = time.monotonic()
@@ -188,8 +183,6 @@ class Predictor:
         """Predict records that have the columns of training except the label; ``called`` names the table in errors."""
         table = called or str(self.context.party_file.party)
         prepared = self.prepare(records, table)
-        if self._drift:
-            self._drift.add(prepared[0].numbers, prepared[0].codes)
         found = self._predict_prepared(records, prepared, table, explained=explained)
         if self.context.telemetry:
             self.context.telemetry.predicted(len(records), found.by)
@@ -250,10 +243,6 @@ class Predictor:
                     self._trained.fitted(model, self._trees), records, method, explained=explained
                 )
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in missing)
-                for name, links in zip(encoded, lists, strict=True):
-                    if self._drift and name not in missing:
-                        best = mean_similarity(links.similarity[:, :1].astype(np.float32))[:, 0]
-                        self._drift.add_similarity(name, best)
                 reason = f"predicted without {', '.join(away)}" if away else ""
                 linked = {name: count for name, count in needing.items() if name not in missing}
                 return replace(found, matches=matches, away=away, reason=reason, needed_online=linked)

@@ -36,7 +36,6 @@ from fedsim.runtime.training_record import (
     record_links,
     save_run_record,
     some_training_rows,
-    training_bins,
     typical_inputs,
 )
 from fedsim.splitnn import party_model
@@ -86,7 +85,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         return load_outcome(store)
     tracking = context.party_file.tracking
     if tracking:
-        hooks = (*hooks, SERVICES["tracking-hook"](tracking, context.job.name, context.folder / "tensorboard"))
+        hooks = (*hooks, SERVICES["tracking-hook"](tracking, context.folder / "tensorboard"))
     linking.join()
     context.progress.enter(Phase.LINK.value)
     recorded = run_inputs(context.folder)
@@ -115,7 +114,7 @@ def _save(store: RunStore, ended: CompletedTraining, context: PartyContext) -> N
     save_run_record(store, ended, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, ended.prepared)
-    further = {"drift": training_bins(ended.prepared, ended.links), "absence": absence_stretches(ended)}
+    further = {"absence": absence_stretches(ended)}
     _save_model(store, TRAINED_MODEL, ended.prepared, ended.result, ended.typical, further)
 
 

@@ -24,7 +24,7 @@ from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.pipeline.fitted_model import Fitted
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Phase
-from fedsim.registry import METHODS, SERVICES
+from fedsim.registry import METHODS
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime.party_context import software_versions
@@ -36,7 +36,6 @@ from fedsim.training.data import (
     ClassTarget,
     LogTarget,
     Metrics,
-    as_features,
     calibration_error,
     classification_metrics,
     half_widths,
@@ -48,7 +47,7 @@ from fedsim.types import Floats, Integers, Links, Split
 N_EXAMPLES = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
 MAX_CALIBRATED = 2048  # validation records that calibrate intervals while a secondary is away
-MAX_SUMMARISED = 100_000  # training records from which bins of drift and means are computed
+MAX_SUMMARISED = 100_000  # training records from which means are computed
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
 
@@ -378,15 +377,6 @@ def _summarise_calibration(prepared: PreparedPrimary, fitted: Fitted) -> list[re
             gaps = calibration_error(both[0], classes), calibration_error(both[1], classes)
             found.append(record.CalibrationSummary(name, part, temperature, (before, after), gaps))
     return found
-
-
-def training_bins(prepared: PreparedPrimary, links: Mapping[str, Links]) -> dict[str, Any]:
-    """Return how the training records, or many of them, are distributed; served records are compared with them."""
-    rows = some_training_rows(prepared.split)
-    features = as_features(prepared.data.features).take(rows)
-    best = {name: mean_similarity(found.similarity[rows, :1])[:, 0] for name, found in links.items()}
-    bins: dict[str, Any] = SERVICES["training-bins"](features.numbers, features.codes, features.cardinalities, best)
-    return bins
 
 
 def some_training_rows(split: Split) -> Integers:

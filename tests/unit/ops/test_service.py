@@ -57,12 +57,11 @@ def samples(predictor: Predictor) -> dict[tuple[str, ...], object]:
 
 
 @pytest.mark.parametrize("world", [{"city": WATCHED}], indirect=True)
-def test_a_watched_service_counts_requests_and_measures_drift(world):
+def test_a_watched_service_counts_requests(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     client = client_of(predictor)
     assert ask(client, world.records[:80].to_dicts())[0] == 200
-    assert not [name for name, *_ in samples(predictor) if name.startswith("fedsim_drift")]
     assert ask(client, [{"area": 1}])[0] == 422
     assert ask(client, [], Authorization="Bearer nothing")[0] == 401
     assert client.get("/secret-place").status_code == 404
@@ -74,13 +73,7 @@ def test_a_watched_service_counts_requests_and_measures_drift(world):
     assert found["fedsim_refused_total", "missing-column"] == found["fedsim_refused_total", "http-401"] == 1
     assert found["fedsim_requests_in_progress",] == 0
     assert found["fedsim_request_seconds",].buckets()[-1] == ("+Inf", 4)
-    assert found["fedsim_predicted_records_total", "fedsim"] == found["fedsim_drift_records",] == len(world.records)
-    assert 0 <= found["fedsim_drift_psi_max",] < 0.1  # most of them are training records
-    assert 0 <= found["fedsim_drift_similarity_psi", "rentals"] < 0.1
-    shifted = world.records.with_columns(pl.col("area") + 100)
-    for _ in range(3):
-        ask(client, shifted.to_dicts())
-    assert samples(predictor)["fedsim_drift_psi_max",] > 1
+    assert found["fedsim_predicted_records_total", "fedsim"] == len(world.records)
 
 
 @pytest.mark.parametrize("world", [{"city": EXPLAIN}], indirect=True)
