@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedsim.splitnn.layers import (
+    ONEDNN_PRODUCTS,
     Dropout,
     FeatureTensors,
     Local,
@@ -17,6 +19,7 @@ from fedsim.splitnn.layers import (
     Plain,
     QuantileBins,
     initialise_weights,
+    linear,
     split_linear,
     uninitialised_linear,
 )
@@ -133,3 +136,26 @@ def test_frequencies_are_drawn_with_the_given_deviation():
     encode = Piecewise(frequencies=4000, sigma=0.5).build(Features(np.zeros((2, 1)), periodic=(0,)))
     initialise_weights(encode, torch.Generator().manual_seed(0))
     assert encode.waves.frequency.std().item() == pytest.approx(0.5, rel=0.05)
+
+
+def _drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("shape", [(128, 9), (64, 2, 900)], ids=["small", "large"])
+@pytest.mark.parametrize("part", [slice(None), slice(0, 8)], ids=["whole", "some columns"])
+def test_products_and_their_gradients_equal_those_of_torch(shape, part):
+    found, expected = [], []
+    for product, kept in ((linear, found), (F.linear, expected)):
+        inputs, weight, bias = (_drawn(*size).requires_grad_() for size in (shape, (50, shape[-1]), (50,)))
+        outputs = product(inputs[..., part], weight[:, part], bias)
+        kept += [outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, weight, bias])]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_products_of_members_are_computed_together():
+    inputs, weight = _drawn(3, 256, 100), _drawn(3, 100, 100)
+    assert inputs[0].numel() * len(weight[0]) > ONEDNN_PRODUCTS
+    together = torch.vmap(linear)(inputs, weight)
+    torch.testing.assert_close(together, torch.einsum("mbi,moi->mbo", inputs, weight), rtol=1e-4, atol=1e-3)
