@@ -47,9 +47,8 @@ class FeatureTensors:
 
 # Products of matrices
 #
-# PyTorch multiplies with MKL, which leaves half of the vector unit of processors not made by Intel unused. oneDNN, which
-# PyTorch has as well, uses all of it: twice as many products per second there, the same number elsewhere. The results
-# differ by rounding alone.
+# PyTorch multiplies with MKL, which leaves half of the vector unit unused on processors not made by Intel. oneDNN, also
+# a part of PyTorch, uses all of it. The results differ by rounding alone.
 
 
 ONEDNN_PRODUCTS = 1 << 20  # smaller products do not pay for the call
