@@ -185,7 +185,8 @@ def attack_directly(
     terms, policy = job.secondaries[name], tables.policies.get(Party(Role.SECONDARY, name), Policy())
     limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
     identifiers = primary.token_identifiers(name), secondary.token_identifiers(name)
-    linkage = direct_attacks.DirectLinkage(name, terms, *identifiers, limit, settings.seed)
+    least = policy.least_list_rows
+    linkage = direct_attacks.DirectLinkage(name, terms, *identifiers, limit, settings.seed, least)
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     progress(STAGES["primary"])
     rows, skipped = audit_report.run_attacks(

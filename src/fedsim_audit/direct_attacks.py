@@ -76,7 +76,10 @@ class OpenedTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DirectLinkage:
-    """The identifiers of both sides, and the encrypted table; ``max_tokens`` limits what the primary may ask."""
+    """The identifiers of both sides, and the encrypted table.
+
+    ``max_tokens`` limits what the primary may ask; tokens of fewer than ``min_rows`` rows are not listed.
+    """
 
     name: str
     terms: SecondaryTerms
@@ -84,6 +87,7 @@ class DirectLinkage:
     secondary: pl.DataFrame
     max_tokens: int
     seed: int
+    min_rows: int = 1
 
     @property
     def schema(self) -> TokenSchema:
@@ -103,14 +107,14 @@ class DirectLinkage:
     def table(self) -> EncryptedTable:
         """The table as the primary receives it."""
         numbers = np.arange(len(self.secondary), dtype=np.float32)[:, np.newaxis]
-        return build_table(self.schema, self.secondary, numbers, self.key)
+        return build_table(self.schema, self.secondary, numbers, self.key, min_rows=self.min_rows)
 
     @cached_property
     def values(self) -> list[dict[int, bytes]]:
         """The values of all tokens that the table lists, by field."""
         found = []
         for place, (field, of) in enumerate(zip(self.schema.fields, self.tokens, strict=True)):
-            distinct = np.unique(listed_tokens(field.kind, of.tokens).token).tolist()
+            distinct = np.unique(listed_tokens(field.kind, of.tokens, self.min_rows).token).tolist()
             values = oprf.map_batches(self.key.evaluate, self.schema.inputs(place, distinct))
             found.append(dict(zip(distinct, chain.from_iterable(values), strict=True)))
         return found
@@ -401,7 +405,8 @@ def table_attack(linkage: DirectLinkage, rng: Generator) -> AttackFinding:
     ):
         if not values:
             continue
-        tokens, lengths = np.unique(listed_tokens(field.kind, of.tokens).token, return_counts=True)
+        listed = listed_tokens(field.kind, of.tokens, linkage.min_rows)
+        tokens, lengths = np.unique(listed.token, return_counts=True)
         token = np.repeat(np.arange(len(tokens)), lengths)
         slot = np.arange(len(token)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         known = [values[one] for one in tokens.tolist()]
@@ -428,7 +433,7 @@ def table_attack(linkage: DirectLinkage, rng: Generator) -> AttackFinding:
 def _common_token(linkage: DirectLinkage) -> float:
     """Return the share of entries that belong to the most frequent token of their field."""
     lengths = [
-        np.unique(listed_tokens(field.kind, of.tokens).token, return_counts=True)[1]
+        np.unique(listed_tokens(field.kind, of.tokens, linkage.min_rows).token, return_counts=True)[1]
         for field, of in zip(linkage.schema.fields, linkage.tokens, strict=True)
     ]
     return sum(int(of.max(initial=0)) for of in lengths) / max(1, sum(int(of.sum()) for of in lengths))

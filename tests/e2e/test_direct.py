@@ -53,7 +53,7 @@ def test_parties_over_mutual_tls_learn_what_one_process_learns(tmp_path):
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        (CITY, "fedsim.protocol.roles.primary_role:_file_digest"),  # the table is here, under another name
+        (CITY, "fedsim.protocol.roles.primary_role:file_digest"),  # the table is here, under another name
         (CITY, "fedsim.linkage.direct.token_values:TokenValues.add"),
         (CITY, "fedsim.runtime.partner_rows:StoredRows.save"),  # the rows are here, and the secondary does not know
         (CITY, "fedsim.runtime.primary:fit"),  # the secondary may be gone

@@ -190,6 +190,10 @@ def party(
     insecure: opt.Insecure = False,
     stay: Annotated[bool, flag("Keep running after training, for predictions; not for the primary.", "--stay")] = False,
     again: opt.Again = False,
+    table: Annotated[
+        Path | None,
+        option("FILE", "Secondary: write its encrypted table to a file and exit; primary: use it, and fetch none."),
+    ] = None,
     quiet: Quiet = False,
     verbose: opt.Verbose = False,
     as_json: Json = False,
@@ -207,7 +211,8 @@ def party(
     """
     from fedsim.cli.party import run_party
 
-    run_party(job, party, OutputMode(quiet, as_json, verbose), insecure=insecure, stay=stay, again=again)
+    mode = OutputMode(quiet, as_json, verbose)
+    run_party(job, party, mode, insecure=insecure, stay=stay, again=again, table=table)
 
 
 def train(

@@ -17,7 +17,7 @@ import typer
 from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_table
-from fedsim.config import read_job, read_party_file
+from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.errors import FileError, SettingError, replace_unprintable
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
@@ -25,7 +25,13 @@ from fedsim.registry import SERVICES
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.record import RECORD_FILE, UNLABELLED_FILE
 from fedsim.runs.run_folder import LEDGER_FILE, publish_progress, run_path
-from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
+from fedsim.runtime.party_context import (
+    PartyContext,
+    open_offline_context,
+    open_party_context,
+    open_transport,
+    software_versions,
+)
 
 if TYPE_CHECKING:
     from fedsim.runtime.primary import TrainingOutcome
@@ -42,15 +48,29 @@ def run_party(
     insecure: bool,
     stay: bool = False,
     again: bool = False,
+    table: Path | None = None,
     hooks: Sequence[Hook] = (),
 ) -> TrainingOutcome | None:
-    """Run one party as this process; at the primary with these hooks of the training, and return its result."""
+    """Run one party as this process; at the primary with these hooks of the training, and return its result.
+
+    A secondary with ``table`` writes its encrypted table to this file instead; the primary takes it from there.
+    """
     job, own = read_job(job_path), read_party_file(party_path)
     if stay and own.role is Role.PRIMARY:
         hint = "the primary predicts with `fedsim predict` or `fedsim serve`"
         raise SettingError(f"--stay is for the coordinator and the secondaries; {hint}", code="stay-at-primary")
     set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     outcome: TrainingOutcome | None = None
+    if table and not job.direct:
+        message = f"job '{job.name}' has a coordinator, so no party has an encrypted table; omit --table"
+        raise SettingError(message, code="not-direct")
+    if table and own.role is Role.SECONDARY:
+        _write_table(job, own, table, mode)
+        return None
+    if table:
+        from fedsim.runtime.table_linker import load_handed_over, take_table  # with PyTorch
+
+        load_handed_over(job, table)  # before others wait for this party
     with (
         measure_traffic(quiet=mode.silent, stay=stay) as traffic,
         open_party_context(
@@ -59,6 +79,8 @@ def run_party(
     ):
         traffic.connection = context.connection
         with publish_progress(context.folder, job, context.connection, context.progress):
+            if table:
+                take_table(context, table)
             show_progress = not mode.quiet and own.telemetry.logs == "text"
             outcome = _run_role(context, hooks, stay=stay, show_progress=show_progress)
         if outcome and not mode.silent:
@@ -67,6 +89,15 @@ def run_party(
     if mode.json:
         print_json(_result(outcome, context.folder, page) | traffic.as_dict())
     return outcome
+
+
+def _write_table(job: Job, own: PartyFile, file: Path, mode: OutputMode) -> None:
+    from fedsim.runtime.secondary import write_table  # with PyTorch
+
+    with open_offline_context(job, own) as context:
+        written = write_table(context, file)
+    line = f"wrote the table, {format_bytes(written.size)}, to {file}; hand it to {context.peer(Role.PRIMARY)}"
+    mode.show({"file": str(file), "bytes": written.size, "digest": written.digest}, lambda: typer.echo(line))
 
 
 def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMode, *, again: bool) -> None:

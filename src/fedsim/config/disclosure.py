@@ -228,6 +228,7 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
             f"it opens the rows that its own records reach: a row with {_needed(terms)}; of these rows it learns the "
             f"embedding and which of its records resemble them{_hints(terms)}; {note}",
             f"it stores opened rows for up to {job.protection.retention.days} days or until you request deletion",
+            f"tokens of fewer than {policy.least_list_rows:,} of your rows are left out (min_list_rows)",
             "it learns nothing of other rows; once you destroy the key of the table, no other token ever opens a row",
         ),
     )

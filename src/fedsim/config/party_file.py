@@ -173,6 +173,9 @@ class Policy(ConfigSection):
     min_cell_metres: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=100)
     """Secondary only: smallest accepted cell (`metres`) of places in the tokens of a job without a coordinator: whoever
     reaches a row learns its finest cell."""
+    min_list_rows: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=2)
+    """Secondary only: number of rows below which a token is left out of its encrypted table, so that nobody reaches a
+    row by what it alone has. Links become worse. Default: 1."""
     report_metrics: bool = False
     """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
     such as NVFlare. Otherwise the engine learns only which epoch is done."""
@@ -181,6 +184,11 @@ class Policy(ConfigSection):
     approve: JobHashList = setting((), example=["0b1c2d3e" * 8])
     """Jobs that are approved without `fedsim approve`, by their full 64-digit hash: another job with the same first
     digits can be found in minutes."""
+
+    @property
+    def least_list_rows(self) -> int:
+        """The fewest rows of a token in the encrypted table."""
+        return self.min_list_rows or 1
 
 
 class TlsSettings(ConfigSection):
@@ -372,6 +380,7 @@ _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
         "max_record_uses",
         "max_tokens",
         "min_cell_metres",
+        "min_list_rows",
     )
 }
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {

@@ -134,10 +134,11 @@ class TokenLinkedTable(TableOfJob):
     def _encrypted(self, schema: TokenSchema, key: SecretKey) -> EncryptedTable:
         """Return the secondary's table, which is encrypted once."""
         identifiers = self.secondary.table.token_identifiers(self.name)
-        content = [frame_digest(identifiers), arrays_digest(self.embedding)]
+        least = self.secondary.table.own.policy.least_list_rows
+        content = [frame_digest(identifiers), arrays_digest(self.embedding), str(least)]
         path = self._path(self.secondary, schema, key, *content).with_suffix(".safetensors")
         if not path.is_file():
-            build_table(schema, identifiers, self.embedding, key).save(path)
+            build_table(schema, identifiers, self.embedding, key, min_rows=least).save(path)
         return EncryptedTable.load(path, schema)
 
     def _evaluated(self, schema: TokenSchema, key: SecretKey) -> TokenValues:

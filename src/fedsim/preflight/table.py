@@ -273,8 +273,9 @@ def count_tokens(job: Job, own: PartyFile, table: CheckedTable | None) -> dict[s
         if own.role is Role.PRIMARY:
             counts[name] = padded_tokens(sum(len(np.unique(of.tokens.token)) for of in schema.query_tokens(cells)))
         else:
-            fields = zip(schema.fields, schema.row_tokens(cells), strict=True)
-            counts[name] = sum(round_up(len(listed_tokens(field_.kind, of.tokens).token)) for field_, of in fields)
+            fields, least = zip(schema.fields, schema.row_tokens(cells), strict=True), own.policy.least_list_rows
+            listed = (listed_tokens(field_.kind, of.tokens, least) for field_, of in fields)
+            counts[name] = sum(round_up(len(tokens.token)) for tokens in listed)
     return counts
 
 
@@ -282,7 +283,10 @@ def check_tokens(case: PartyInJob) -> Iterator[CheckFinding]:
     """Compare the tokens that the primary will have evaluated with the limit of the job."""
     for name, needed in case.tokens.items():
         most = case.job.secondaries[name].max_tokens
-        if case.own.role is not Role.PRIMARY:
+        if case.own.role is not Role.PRIMARY and not needed:
+            fix = "raise cap in the job's tokens, or lower min_list_rows in [policy]"
+            yield failure("tokens", "the encrypted table lists no token, so no row is found", fix, code="empty-table")
+        elif case.own.role is not Role.PRIMARY:
             yield ok("tokens", f"{needed:,} entries in the encrypted table")
         elif needed > most:
             fix = f"agree on secondaries.{name}.max_tokens = {round_up(needed + needed // 4)} in the job"

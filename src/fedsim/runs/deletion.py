@@ -23,6 +23,11 @@ def table_path(folder: Path, secondary: str) -> Path:
     return folder / "tables" / f"{secondary}.safetensors"
 
 
+def handed_over_path(path: Path) -> Path:
+    """Return the marker that a table was handed over as a file, with its digest."""
+    return path.with_suffix(".handed-over")
+
+
 def released_path(path: Path) -> Path:
     """Return the marker that the secondary has sent all rows and may leave."""
     return path.with_suffix(".released")

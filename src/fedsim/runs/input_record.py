@@ -28,7 +28,8 @@ log = logging.getLogger("fedsim.parties")
 
 INPUTS_FILE, INPUTS_FORMAT = "inputs.json", "fedsim inputs 1"
 # The settings that decide how a table is read; what the table contains is known by its digest.
-_DECIDING: Any = {"data": True, "identifiers": True, "features": True, "label": True, "policy": {"columns"}}
+_DECIDING: Any = {"data": True, "identifiers": True, "features": True, "label": True}
+_DECIDING |= {"policy": {"columns", "min_list_rows"}}
 _SOURCE: Any = {"data": {"file", "url", "table", "query"}}
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,8 @@ class OwnTable:
             self.context.connection.record_event("key created", {"table": name})
         key = self.keys.key(name)
         folder, identifiers = self.context.party_file.folder / TABLES_FOLDER, table.token_identifiers(name)
-        content = [schema.fingerprint.hex(), key.public.hex(), frame_digest(identifiers), arrays_digest(vectors)]
+        least = self.context.party_file.policy.least_list_rows
+        content = [schema.fingerprint.hex(), key.public.hex(), frame_digest(identifiers), arrays_digest(vectors), least]
         of_key = key.public.hex()[:16]
         path = folder / f"{of_key}-{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.safetensors"
         with suppress(FileError):  # none yet, or damaged
@@ -61,7 +63,8 @@ class OwnTable:
         remove_paths(stale)  # their keys were destroyed
         with _while_waiting(session):
             progress = LinkageProgress(self.context, name, len(vectors), "the encrypted table")
-            build_table(schema, identifiers, vectors, key, progress=progress).save(path)
+            built = build_table(schema, identifiers, vectors, key, min_rows=least, progress=progress)
+            replace(built, owner=name).save(path)
         found = _described(path, vectors)
         self.context.connection.record_event("table built", {"rows": len(vectors), "bytes": found.size})
         return found

@@ -35,7 +35,7 @@ from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import Message, Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
-from fedsim.protocol.transport import Listener, Transport
+from fedsim.protocol.transport import InProcessTransport, Listener, Transport
 from fedsim.runs import input_record, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.version import VERSION
@@ -250,6 +250,17 @@ def open_party_context(
             for listener in context.listeners:
                 listener.close()
             state.stop_signal.stop()  # ends the threads that still wait for a party, for example one that has left
+
+
+@contextmanager
+def open_offline_context(job: Job, party_file: PartyFile) -> Iterator[PartyContext]:
+    """Lock the folder of a party that sends nothing itself, and check policy, approval and inputs."""
+    require_membership(job, party_file)
+    audit = run_folder.open_audit_log(party_file)
+    state = ConnectionState(party_file.party, job.to_dict(), {}, record_event=audit.append)
+    with run_folder.lock_run_folder(job, party_file) as folder:
+        _check_start(job, party_file, audit, again=False, predicting=run_folder.is_trained(folder))
+        yield PartyContext(job, party_file, folder, state, InProcessTransport())
 
 
 def _message_bounds(job: Job, role: Role) -> MessageBounds:

@@ -1,10 +1,12 @@
 """The secondary's process: answers the primary, by rows that the coordinator linked or from its encrypted table."""
 
 import logging
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,7 +17,7 @@ from safetensors import SafetensorError
 from fedsim.config.job import Job
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyFile
 from fedsim.data.features import FeaturePreprocessor
-from fedsim.errors import AwayError, InputError, PeerError, PolicyError
+from fedsim.errors import AwayError, FileError, InputError, PeerError, PolicyError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, Farewell, Role
@@ -26,7 +28,7 @@ from fedsim.protocol.roles.secondary_role import (
     SecondaryResponder,
     fetch_row_mapping,
 )
-from fedsim.protocol.roles.table_role import TableResponder
+from fedsim.protocol.roles.table_role import TableFile, TableResponder
 from fedsim.protocol.session import PeerRestarted, Session, abort_session, close_sessions, retry_pauses
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
@@ -149,11 +151,36 @@ def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> SecondaryRe
 
 def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> TableResponder:
     """Return what answers from our encrypted table, which is the same in every job with the same terms."""
-    context, store, own = part.context, part.store, OwnTable(part.context)
-    part.charge_job(0)
-    vectors = store.embed_features(part.features(), context.party_file.name, store.lasting_seed)
-    file = own.file(part.table, vectors, None if store.has_weights(TRAINED_MODEL) else primary.session())
+    own = OwnTable(part.context)
+    file = _table_file(part, own, None if part.store.has_weights(TRAINED_MODEL) else primary.session())
     return own.responder(file, lambda: part.save({}, file.digest))
+
+
+def _table_file(part: _OwnPart, own: OwnTable, session: Session | None = None) -> TableFile:
+    part.charge_job(0)
+    vectors = part.store.embed_features(part.features(), part.context.party_file.name, part.store.lasting_seed)
+    return own.file(part.table, vectors, session)
+
+
+def write_table(context: PartyContext, path: Path) -> TableFile:
+    """Write the encrypted table of a secondary to a file, for the primary of the job.
+
+    Parameters
+    ----------
+    context
+        The secondary, from :func:`open_offline_context`.
+    path
+        The file, which must not exist.
+    """
+    if path.exists():
+        raise FileError(f"{path} exists; choose another name, or remove it", code="already-exists")
+    torch.set_num_threads(context.job.training.threads)
+    table = PartyData.read(context.job, context.party_file, approved=True)
+    file = _table_file(_OwnPart(context, RunStore.of(context), table, stay=False), OwnTable(context))
+    with atomic_write(path, mode=0o600) as part:
+        shutil.copyfile(file.path, part)
+    context.connection.record_event("table written", {"digest": file.digest, "rows": file.rows})
+    return file
 
 
 def _serve_primary(

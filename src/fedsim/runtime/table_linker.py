@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from fedsim.linkage.direct.encrypted_table import EncryptedTable
+from fedsim.config.job import Job
+from fedsim.errors import FingerprintError
+from fedsim.linkage.direct.encrypted_table import EncryptedTable, read_owner
 from fedsim.linkage.direct.oprf import EvaluatedBatch
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.linkage.direct.token_values import TokenValues
@@ -16,17 +19,57 @@ from fedsim.linkage.encoding.quality import ReceivedQuality
 from fedsim.linkage.private_linkage import save_private_links
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
 from fedsim.pipeline.party_table import PartyData
-from fedsim.protocol.roles.primary_role import evaluate_remotely, fetch_table
-from fedsim.runs.deletion import released_path, rows_path, table_path
+from fedsim.protocol.roles.primary_role import evaluate_remotely, fetch_table, file_digest
+from fedsim.runs.deletion import handed_over_path, released_path, rows_path, table_path
 from fedsim.runs.run_folder import links_path, make_private_folder
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import LinkageProgress, PartyContext, ReconnectingPeer
-from fedsim.storage.files import remove_paths
+from fedsim.storage.files import atomic_write, remove_paths
 from fedsim.types import AnyArray, Floats32, Integers, Links
 
 log = logging.getLogger("fedsim.parties")
 
 TOKENS_FOLDER = "tokens"  # of all jobs of a party: what was evaluated once is never asked for again
+
+
+def load_handed_over(job: Job, file: Path) -> EncryptedTable:
+    """Return the table in a file from one of the job's secondaries; refuse any other."""
+    name = read_owner(file)
+    if name not in job.secondaries:
+        message = f"{file} is the table of none of the job's secondaries, {', '.join(job.secondaries)}"
+        raise FingerprintError(f"{message}; ask one of them for the table of this job", code="other-table")
+    return EncryptedTable.load(file, job.secondaries[name].token_schema)
+
+
+def take_table(context: PartyContext, file: Path) -> str:
+    """Take a table that a secondary handed over as a file, so that it is not fetched; return whose it is.
+
+    Parameters
+    ----------
+    context
+        The primary, from :func:`open_offline_context`.
+    file
+        The file, from :func:`fedsim.runtime.secondary.write_table`.
+    """
+    table = load_handed_over(context.job, file)
+    name = table.owner
+    path = table_path(context.folder, name)
+    if fitted_path(path).is_file() and FittedDirect.load(fitted_path(path), name).salt != table.salt:
+        message = f"{file} is another table of secondary '{name}' than the one that the model was trained with"
+        raise FingerprintError(f"{message}; ask for that one, or train a new job", code="table-changed")
+    make_private_folder(path.parent)
+    with atomic_write(path, mode=0o600) as part:
+        shutil.copyfile(file, part)
+    digest = file_digest(path)
+    handed_over_path(path).write_text(digest)
+    facts = {"peer": f"secondary '{name}'", "digest": digest, "from": "a file"}
+    context.connection.record_event("table received", facts)
+    return name
+
+
+def fitted_path(table: Path) -> Path:
+    """Return where the primary stores what its training records fitted, beside the table."""
+    return table.with_name(f"{table.stem}-fitted.safetensors")
 
 
 @dataclass(eq=False)
@@ -95,7 +138,9 @@ class TableLinker:
         """Return a linker over the secondary's table; it is fetched unless it is here and the secondary released."""
         terms, folder = self.context.job.secondaries[self.secondary], self.context.folder
         if not (released_path(rows_path(folder, self.secondary)).is_file() and self._table_path.is_file()):
-            digest = self.peer.ask(lambda session: fetch_table(session, self._table_path))
+            marker = handed_over_path(self._table_path)
+            handed = marker.read_text() if marker.is_file() else ""
+            digest = self.peer.ask(lambda session: fetch_table(session, self._table_path, handed))
             facts = {"peer": f"secondary '{self.secondary}'", "digest": digest}
             self.context.connection.record_event("table received", facts)
         schema = terms.token_schema
@@ -120,4 +165,4 @@ class TableLinker:
 
     @property
     def _fitted_path(self) -> Path:
-        return self._table_path.with_name(f"{self.secondary}-fitted.safetensors")
+        return fitted_path(self._table_path)

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from error_fixtures import raises
 from fedsim.cli import ExitCode, main
 from fedsim.cli.app import app
-from fedsim.cli.party import measure_traffic
-from fedsim.errors import FedSimError
+from fedsim.cli.options import OutputMode
+from fedsim.cli.party import measure_traffic, run_party
+from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.runs.run_folder import run_path
+from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job
 from job_fixtures import fill, lay_out, read_all
 
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS", "NO_COLOR")}
@@ -64,3 +67,25 @@ def test_a_training_tells_programs_where_run_and_report_are(tmp_path: Path, caps
     found = json.loads(capsys.readouterr().out)
     assert Path(found["folder"]) == run_path(job, files["city"])
     assert Path(found["report"]).is_file()
+
+
+def test_a_secondary_writes_its_table_to_a_file_and_exits(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    file = tmp_path / "rentals.table"
+    words = ["party", str(place.job_path), str(place.path(RENTALS)), "--table", str(file), "--json"]
+    wrote = json.loads(CliRunner().invoke(app, words).stdout)
+    assert wrote["bytes"] == file.stat().st_size
+    assert wrote["file"] == str(file)
+
+
+def test_a_primary_refuses_a_wrong_table_before_it_connects(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    (tmp_path / "wrong").write_bytes(b"no table")
+    with raises(FileError, "damaged-file"):
+        run_party(place.job_path, place.path(CITY), OutputMode(quiet=True), insecure=True, table=tmp_path / "wrong")
+
+
+def test_a_job_with_a_coordinator_has_no_table_to_hand_over(tmp_path):
+    place = create_local_job(tmp_path / "job")
+    with raises(SettingError, "not-direct"):
+        run_party(place.job_path, place.path(RENTALS), OutputMode(), insecure=True, table=tmp_path / "table")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,11 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError
 from fedsim.pipeline.party_table import PartyData
+from fedsim.preflight.check import check_job
+from fedsim.preflight.estimate import NetworkLink
 from fedsim.preflight.finding import CheckLevel
 from fedsim.types import derive_seed
+from fedsim_lab.faults.local_job import RENTALS, create_local_job
 from job_fixtures import PARTIES, approve_now, change
 
 
@@ -263,3 +267,12 @@ def test_no_value_of_any_cell_is_shown(folder):
     text = str(asdict(report(folder, *PARTIES)))
     assert text.count(" row ") == 3
     assert not any(word in text for word in canaries.values())
+
+
+def test_a_table_without_tokens_is_reported(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    place.change_party(RENTALS, policy={"min_list_rows": 1000})
+    found = check_job(
+        place.job_path, [place.path(RENTALS)], link=NetworkLink(), now=datetime.now(UTC), call_peers=False
+    )
+    assert [one.code for _, one in found.failures] == ["empty-table"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -73,7 +72,8 @@ class EncryptedTable:
     """A table as the primary receives it, in memory or mapped from its file.
 
     ``tags`` are sorted, ``entries`` in the same order, by field; ``vectors`` has a row of encrypted bytes per
-    pseudonym. ``public`` is the key with which evaluations are verified, ``n_values`` the length of a row's vector.
+    pseudonym. ``public`` is the key with which evaluations are verified, ``n_values`` the length of a row's vector,
+    ``owner`` the name of the party whose table it is.
     """
 
     schema: TokenSchema
@@ -83,6 +83,7 @@ class EncryptedTable:
     entries: list[Bits]
     vectors: Bits
     n_values: int
+    owner: str = ""
 
     def __repr__(self) -> str:
         size = sum(len(tags) for tags in self.tags)
@@ -144,8 +145,8 @@ class EncryptedTable:
         tensors: dict[str, AnyArray] = {"vectors": self.vectors}
         for place, (tags, entries) in enumerate(zip(self.tags, self.entries, strict=True)):
             tensors |= {f"tags.{place}": tags, f"entries.{place}": entries}
-        facts = {"schema": json.dumps(self.schema.to_dict()), "payload": "rows", "n_values": str(self.n_values)}
-        facts |= {"public": self.public.hex(), "salt": self.salt.hex()}
+        facts = {"owner": self.owner, "schema": self.schema.fingerprint.hex(), "payload": "rows"}
+        facts |= {"public": self.public.hex(), "salt": self.salt.hex(), "n_values": str(self.n_values)}
         save_tensors(path, TABLE_FORMAT, tensors, facts)
 
     @classmethod
@@ -160,19 +161,19 @@ class EncryptedTable:
                 bytes.fromhex(facts["salt"]),
                 int(facts["n_values"]),
             )
-            theirs = TokenSchema.from_dict(json.loads(facts["schema"]))
-            fields = range(len(theirs.fields))
+            theirs, ours = bytes.fromhex(facts["schema"]).hex(), schema.fingerprint.hex()
+            if theirs != ours:  # of another job, or of a release whose tokens are others
+                message = f"{path} has tokens of schema {theirs[:12]}, but the job's schema is {ours[:12]}"
+                hint = "ask for the table of this job, written by the same release"
+                raise FingerprintError(f"{message}; {hint}", code="schemas-differ")
+            fields = range(len(schema.fields))
             tags, entries = ([tensors[f"{name}.{place}"] for place in fields] for name in ("tags", "entries"))
-            table = cls(theirs, public, salt, tags, entries, tensors["vectors"], n_values)
+            table = cls(schema, public, salt, tags, entries, tensors["vectors"], n_values, str(facts["owner"]))
             valid = table._is_valid()
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise damaged_file(path, TABLE_FORMAT) from error
         if not valid:
             raise damaged_file(path, TABLE_FORMAT)
-        if theirs.fingerprint != schema.fingerprint:
-            ours = schema.fingerprint.hex()[:12]
-            message = f"{path} has tokens of schema {theirs.fingerprint.hex()[:12]}, but the job's schema is {ours}"
-            raise FingerprintError(f"{message}; ask for the table of this job", code="schemas-differ")
         return table
 
     def _is_valid(self) -> bool:
@@ -191,6 +192,12 @@ class EncryptedTable:
             and self.vectors.shape[1] == width
             and all(tags.ndim == 1 and bool((tags[1:] >= tags[:-1]).all()) for tags in self.tags)
         )
+
+
+def read_owner(path: Path | str) -> str:
+    """Return the name of the party whose table a file has; raise ``FileError`` for any other file."""
+    _, facts = load_tensors(path, TABLE_FORMAT, mapped=True)
+    return str(facts.get("owner"))
 
 
 def build_table(

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.errors import PeerError
+from fedsim.errors import FingerprintError, PeerError
 from fedsim.linkage.direct.oprf import MAX_BATCH, EvaluatedBatch
 from fedsim.linkage.private_linkage import LinkageConfig, count_links
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.protocol import cut_layer, messages as m, transport
+from fedsim.protocol.message_bounds import MAX_TABLE_BYTES
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS
@@ -228,17 +229,23 @@ def send_finish(session: Session) -> None:
 # Without a coordinator: the secondary's encrypted table, and evaluations of tokens
 
 
-def fetch_table(session: Session, path: Path) -> str:
+def fetch_table(session: Session, path: Path, handed_over: str = "") -> str:
     """Fetch the secondary's encrypted table to a file, unless it is there, and return its digest.
 
-    An interrupted transfer continues where it stopped, also in another process.
+    An interrupted transfer continues where it stopped, also in another process. A table with the digest ``handed_over``
+    was not sent but handed over as a file: if the secondary has another one now, this is an error.
     """
-    have = _file_digest(path) if path.is_file() else ""
+    have = file_digest(path) if path.is_file() else ""
     part = next(path.parent.glob(f"{path.name}.*.part"), None)
     start = 0 if part is None else part.stat().st_size
-    answer = session.call(m.FetchTable(have, start), m.TablePart)
+    kept = bool(have) and have == handed_over  # then no part is asked for
+    answer = session.call(m.FetchTable(have, MAX_TABLE_BYTES if kept else start), m.TablePart)
     if answer.digest == have:
         return have
+    if kept:
+        message = f"{session.peer} has another table now than the one that it handed over as a file"
+        hint = "its key, rows, features or min_list_rows changed: give its present file with --table"
+        raise FingerprintError(f"{message}; {hint}, or start with --again to fetch it", code="other-table")
     digest = answer.digest
     if not DIGEST.fullmatch(digest):
         raise PeerError(f"{session.peer} sent a table without a digest", code="bad-table")
@@ -257,14 +264,15 @@ def fetch_table(session: Session, path: Path) -> str:
         if start == size:
             break
         answer = session.call(m.FetchTable("", start), m.TablePart)
-    if _file_digest(part) != digest:
+    if file_digest(part) != digest:
         part.unlink()
         raise PeerError(f"{session.peer} sent a table that does not have its digest; it was deleted", code="bad-table")
     part.replace(path)
     return digest
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
