@@ -135,9 +135,8 @@ class Registry:
             ``trees`` means that the primary of a job combines its network with boosted trees; ``party_dropout`` means
             that records can be trained without some of the secondaries. For a metric, ``unit`` is that of a distance;
             ``counts_bits`` says that distances are numbers of different bits, ``positions`` that it compares positions
-            instead of filters, ``tau`` that the bound on an attack applies, and ``relative`` that similarities can be
-            relative to those of other records. For a split, ``needs_column`` means that the primary names a column for
-            it, and ``compared_with`` is another split on which a ladder trains too.
+            instead of filters, ``tau`` that the bound on an attack applies. For a split, ``needs_column`` means that
+            the primary names a column for it, and ``compared_with`` is another split on which a ladder trains too.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -272,7 +271,7 @@ for _name, _in_jobs, _details, _summary in (
         {"unit": "bits", "counts_bits": True, "tau": True},
         "Number of bits in which two filters differ.",
     ),
-    ("dice", True, {"tau": True, "relative": True}, "Share of ones that two filters do not have in common."),
+    ("dice", True, {"tau": True}, "Share of ones that two filters do not have in common."),
     ("position", True, {"positions": True}, "Straight-line distance of encoded positions."),
 ):
     _constant = _name.upper().replace("-", "_")

@@ -148,7 +148,6 @@ class JobView:
     """What the primary sees in one job, with the secondary's rows instead of pseudonyms, and its places as linked."""
 
     view: PrimaryView
-    by_field: tuple[PrimaryView, ...]
     own: Mapping[Place, Floats]
 
     @classmethod
@@ -156,15 +155,8 @@ class JobView:
         """Return what is seen of a linkage."""
         setup = linkage.setup
         own = {each: cells.read_number_columns(linkage.linked, each.columns, setup.name) for each in setup.all_places}
-        view, *by_field = (
-            PrimaryView(linkage.order[seen.partner], seen.similarity, seen.scale, seen.sigma)
-            for seen in (linkage.view, *linkage.by_field)
-        )
-        return cls(view, tuple(by_field), own)
-
-    def of_place(self, place: Place) -> PrimaryView:
-        """Return the similarities of a place, where it has some of its own."""
-        return self.by_field[place.field] if self.by_field and place.field is not None else self.view
+        seen = linkage.view
+        return cls(PrimaryView(linkage.order[seen.partner], seen.similarity, seen.scale, seen.sigma), own)
 
 
 @dataclass(eq=False, repr=False)
@@ -228,7 +220,7 @@ def _repeated_places(
 
     def locate(number: int) -> AttackFinding:
         seen, own = views.first(number), views.first(1)[0].own[place]
-        average = average_views([each.of_place(place) for each in seen])
+        average = average_views([each.view for each in seen])
         return location_attack(_located(linkage, average, own, few, rng), own, truth, rng=rng)
 
     which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
@@ -394,7 +386,7 @@ def probe_rows(audit: BudgetAudit, rows: Integers, rng: Generator) -> Probes:
     target, turn = target[turn < most[target]], turn[turn < most[target]]
     queries, places = _made_up_records(audit, rows[target], rng)
     terms, name, seen = linkage.terms, linkage.setup.name, linkage.view
-    config = replace(terms.linkage, k=min(terms.k, len(linkage.order)), field_bytes=())
+    config = replace(terms.linkage, k=min(terms.k, len(linkage.order)))
     found = link_new_records(queries, linkage.state, config, linkage.secret, name, threads=1)
     similarity = found.overall.astype(np.float64)
     return Probes(queries, PrimaryView(linkage.order[found.partner], similarity, seen.scale, seen.sigma), places, turn)

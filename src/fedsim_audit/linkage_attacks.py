@@ -101,17 +101,10 @@ class AttackSetup:
         flips = bool(terms.encoding.hardening)
         encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
         common = encoded, sides[0], sides[1], self.key, secret
-        settings, once = (*encoded, self.counted), replace(linking, field_bytes=())
-        state, delivery = link_encoded_tables(*settings, once, secret, self.name, threads=1)
+        state, delivery = link_encoded_tables(*encoded, self.counted, linking, secret, self.name, threads=1)
         partner, similarity = delivery.partner.astype(np.int64), delivery.overall.astype(np.float64)
-        view, by_field = PrimaryView(partner, similarity, state.scale, state.sigma), []
-        if linking.field_bytes:
-            linked, delivery = link_encoded_tables(*settings, linking, secret, self.name, threads=1)
-            sigma, partner = linked.sigma * math.sqrt(len(linking.field_bytes)), delivery.partner.astype(np.int64)
-            vectors = np.moveaxis(delivery.similarity.astype(np.float64), 2, 0)  # (F, n, K)
-            by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
-        order = state.order.astype(np.int64)
-        return AuditedLinkage(self, terms, view, tuple(by_field), order, *common, state)
+        view = PrimaryView(partner, similarity, state.scale, state.sigma)
+        return AuditedLinkage(self, terms, view, state.order.astype(np.int64), *common, state)
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
@@ -131,8 +124,7 @@ class AuditedLinkage:
 
     setup: AttackSetup
     terms: SecondaryTerms
-    view: PrimaryView  # one similarity per pair
-    by_field: tuple[PrimaryView, ...]  # one view for each field, if the primary gets a similarity for each
+    view: PrimaryView
     order: Integers  # (m,), the secondary's row behind each pseudonym
     encoded: tuple[EncodedTable, EncodedTable]
     linked: pl.DataFrame  # the primary's identifiers as they were linked
@@ -157,18 +149,7 @@ class AuditedLinkage:
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_table.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = similarity_attacks.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
-        codes = replace(book, truth=book.truth[self.order])
-        if self.state.rivals is None:
-            return codes
-        # The primary has the training records by which similarities are divided, so it can divide as well.
-        pseudonym = np.unique(book.truth[self.order], return_index=True)[1]
-        rivals = self.state.rivals.of_candidates(pseudonym)
-
-        def typical(records: Integers) -> Floats:
-            table = EncodedTable(queries.bits[records], queries.n_bits, queries.fingerprint)
-            return rivals.typical_of_all(table)[:, :, 0]
-
-        return replace(codes, typical=typical)
+        return replace(book, truth=book.truth[self.order])
 
     def truth(self, radius: float, place: Place) -> location_attacks.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
@@ -310,9 +291,7 @@ def _attacks_on_place(
     for way in (location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID):
         yield located(way.attack, partial(location_attacks.link_graph_attack, view, own, truth, rng=rng, way=way))
     yield located("link graph made consistent", partial(location_attacks.consistency_attack, view, own, truth, rng=rng))
-    # The similarity of this place alone, if the primary gets one for each field.
-    seen = linkage.by_field[place.field] if linkage.by_field and place.field is not None else view
-    without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
+    without_scale = PrimaryView(view.partner, view.similarity, None, view.sigma)
     yield located(
         "multilateration", partial(location_attacks.multilateration_attack, without_scale, own, truth, rng=rng)
     )

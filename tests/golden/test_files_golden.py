@@ -22,7 +22,7 @@ def test_an_encoded_table_of_version_0_1_is_readable():
 def test_a_linkage_state_of_version_0_1_is_readable():
     state = load_linkage_state(FOLDER / "linked_list_1.safetensors")
     assert (state.scale, state.sigma, state.tau, state.metric) == (Scale(-2.0, 1.5), 0.5, None, "hamming")
-    assert state.order.tolist() == state.allowed.tolist() == [0]
+    assert state.order.tolist() == [0]
     assert state.candidates.bits.tolist() == [[255, 248]]
 
 

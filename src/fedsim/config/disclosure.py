@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyColumns, PartyFile, Policy
-from fedsim.privacy.mechanisms import MinimumDegree, NoisyFeatures, PlanarLaplace
+from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
 from fedsim.registry import METRICS
 
@@ -52,11 +52,8 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
             continue
         hardening = ", ".join(step.KIND for step in terms.encoding.hardening) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
-        extra = {
-            f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
-            f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
-        }
-        yield name, "; ".join([linked, *(text for text, applies in extra.items() if applies)])
+        blur = terms.blur and f"coordinates blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
+        yield name, f"{linked}; {blur}" if blur else linked
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
@@ -332,5 +329,3 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
     for step in terms.encoding.hardening:
         yield step.guarantee(terms.encoding.n_bits)  # the worst case: two records that differ in all bits
-    if terms.min_degree > 1:
-        yield MinimumDegree(terms.min_degree, terms.k).guarantee

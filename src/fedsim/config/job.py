@@ -297,19 +297,9 @@ class SecondaryTerms(ConfigSection):
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
     `tau` that works with every metric and every table."""
-    similarities: Literal["record", "fields"] = "record"
-    """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
-    ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
-    their number, which reveals no more than noise of `sigma` on one."""
-    relative: bool = False
-    """Divide each similarity by how similar the partner is to the three other records of the primary that it resembles
-    most: a partner that resembles many records says little about any of them. For names and titles with the metric
-    `dice`; costs a second search."""
     blur: Blur | None = None
     """Displaces coordinates at random before both parties encode them. The guarantee does not weaken with the number of
     links."""
-    min_degree: Annotated[int, whole_number(1, 1_000_000)] = 1
-    """Candidates that are partners of fewer training records than this are not listed at all."""
     filters: AgreedSchema | None = setting(None, alias="schema", title="a schema with version and fields")
     """The identifier columns and how they are encoded for the coordinator. Both parties use the same schema and key."""
     tokens: AgreedTokens | None = setting(None, title="a list of fields, each with columns and kind")
@@ -350,12 +340,6 @@ class SecondaryTerms(ConfigSection):
         if bool(METRICS.detail(self.metric, "positions")) != self.encoding.positions:
             message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
             raise RuleError(message, "metric", code="metric-unlike-schema")
-        if self.similarities == "fields" and (self.encoding.hardening or self.tau is not None):
-            message = "a similarity for each field requires sigma, not tau, and no hardening"
-            raise RuleError(message, "similarities", code="no-field-similarities")
-        if self.relative and not METRICS.detail(self.metric, "relative"):
-            message = f"relative requires the metric dice, but the metric is {self.metric}; remove one of them"
-            raise RuleError(message, "relative", code="relative-needs-dice")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
                 message = f"'{column}' is not an identifier of the schema; name an identifier"
@@ -385,28 +369,14 @@ class SecondaryTerms(ConfigSection):
     @property
     def n_similarities(self) -> int:
         """How many similarities the primary gets for every pair."""
-        return max(1, len(self.field_bytes)) if self.tokens is None else len(self.tokens.fields)
-
-    @property
-    def field_bytes(self) -> tuple[int, ...]:
-        """Sizes of the encoded fields, if the primary gets a similarity for each."""
-        sizes = tuple(field.encoding.bits // 8 for field in self.encoding.fields)
-        return sizes if self.similarities == "fields" else ()
+        return 1 if self.tokens is None else len(self.tokens.fields)
 
     @property
     def linkage(self) -> LinkageConfig:
         """The terms as the coordinator links by them and both parties check what it delivers."""
         from fedsim.linkage.private_linkage import LinkageConfig  # noqa: PLC0415 - commands that only read start faster
 
-        return LinkageConfig(
-            metric=self.metric,
-            k=self.k,
-            tau=self.tau,
-            sigma=self.sigma,
-            min_degree=self.min_degree,
-            field_bytes=self.field_bytes,
-            relative=self.relative,
-        )
+        return LinkageConfig(metric=self.metric, k=self.k, tau=self.tau, sigma=self.sigma)
 
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's blur, where places link and the job does not set it."""
@@ -556,14 +526,9 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
-        usual = {"similarities": "record", "relative": False}
         for secondary, terms in settings["secondaries"].items():
             kept = {"k", "tokens", "max_tokens"} if self.direct else {*terms} - {"tokens", "max_tokens"}
-            settings["secondaries"][secondary] = {
-                name: term
-                for name, term in terms.items()
-                if name in kept and not (name in usual and term == usual[name])
-            }
+            settings["secondaries"][secondary] = {name: term for name, term in terms.items() if name in kept}
         if self.direct:
             del settings["coordinator"]
         for (section, name), default in LATER_SETTINGS.items():

@@ -136,8 +136,6 @@ class Policy(ConfigSection):
     max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=10)
     """Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. Jobs without
     blur are refused."""
-    min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=5)
-    """Smallest accepted `min_degree`."""
     min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=2.0)
     """Smallest accepted noise on the features of secondaries, in standard deviations of each column."""
     sealed_labels: bool = False

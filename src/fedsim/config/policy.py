@@ -77,9 +77,6 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
         yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
-        least = policy.min_degree
-        if least is not None and terms.min_degree < least:
-            yield "min_degree", f"requires min_degree of at least {least}{where}, but the job has {terms.min_degree}"
         if most is not None and (terms.blur is None or terms.blur.epsilon_per_km > most):
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
             message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"

@@ -397,6 +397,8 @@ _AVERAGES = "groups of two sizes together show single records"
 _ROWS = "equal rows have equal activations, whose noise could be subtracted"
 _PROMISE = "the primary can compute explanations anyway, so this was a promise that nobody could check"
 _APPROVED = "the owner sees it before approving a job"
+_DEGREE = "records close together still show where a row is"
+_DIRECT = "jobs without a coordinator compare every field, relative to similar records"
 _DUMMIES = "random links stand out by their distance"
 
 # By place in the file; * stands for the name of a secondary.
@@ -408,6 +410,9 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "protection.features.average_of": f"{_AVERAGES}; use features = {{ noise = N }}",
     "secondaries.*.hide_rows": f"{_ROWS}; remove it, and blur places",
     "secondaries.*.dummies": f"{_DUMMIES}; remove it, and blur places",
+    "secondaries.*.min_degree": f"{_DEGREE}; remove it, and blur places",
+    "secondaries.*.similarities": f"{_DIRECT}; remove it, or link directly by tokens",
+    "secondaries.*.relative": f"{_DIRECT}; remove it, or link directly by tokens",
     "secondaries.*.aligned_with": "parties that share a key can join their tables; remove it, or link the secondary",
     "secondaries.*.explanations": f"{_PROMISE}; remove it",
     "training.start_from": "remove it; train the job from new weights",
@@ -431,11 +436,12 @@ REMOVED_SETTINGS: Mapping[str, str] = {
     "policy.min_exchange_of": f"{_EXCHANGE}; remove it, and require min_feature_noise",
     "policy.min_average_of": f"{_AVERAGES}; remove it, and require min_feature_noise",
     "policy.hide_rows": f"{_ROWS}; remove it, and require max_epsilon_per_km",
+    "policy.min_degree": f"{_DEGREE}; remove it, and require max_epsilon_per_km",
     "policy.min_dummies": f"{_DUMMIES}; remove it, and require max_epsilon_per_km",
 }
 # What earlier versions wrote for a setting that was not used, in the section of protection and of a linked secondary.
 _UNUSED_PROTECTION: Mapping[str, Any] = {"activations": None}
-_UNUSED_TERMS: Mapping[str, Any] = {"dummies": 0.0, "hide_rows": False}
+_UNUSED_TERMS: Mapping[str, Any] = {"dummies": 0.0, "hide_rows": False, "min_degree": 1}
 
 
 def removal_reason(location: Sequence[Any]) -> str:

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.metrics import PairwiseMetric, SteppedMetric, get_metric
+from fedsim.linkage.metrics import SteppedMetric, get_metric
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
-from fedsim.privacy import bounds, keyed_prng, mechanisms
+from fedsim.privacy import bounds, keyed_prng
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
-from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Links, Scale
-from fedsim.validation import validate_integer, validate_number
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers, Integers32, Links, Scale
+from fedsim.validation import validate_number
 
 if TYPE_CHECKING:
     from fedsim.linkage.search.runner import SearchProgress
@@ -36,11 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LINKS_FOR_NOISE = 200_000  # used to compute the noise for a given tau with Dice
-SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 RECORDS_AT_ONCE = 1 << 18  # scaled, ranked or counted at a time in double precision
 MAX_SIGMA = 1e30  # similarities travel as float32
-N_RIVALS = 3  # records of the primary that a relative similarity compares with
-MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles no record, and dividing by less would only add noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +46,8 @@ class LinkageConfig:
     k: int
     tau: float | None = None  # a bound on the success of the greedy attack
     sigma: float | None = None  # or the standard deviation of the noise
-    min_degree: int = 1  # candidates listed by fewer training records than this are not listed at all
-    field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has its own similarity
-    relative: bool = False  # whether similarities are relative to the candidate's nearest other records
 
     def __post_init__(self) -> None:
-        validate_integer(self.min_degree, "min_degree", least=1)
         validate_number(self.sigma or 0.0, "sigma", least=0)
         metric, valid = get_metric(self.metric), METRICS.names(in_jobs=True)
         if metric.name not in valid:
@@ -64,89 +55,29 @@ class LinkageConfig:
             raise SettingError(message, code="not-for-filters")
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
-        if self.field_bytes and not isinstance(metric, PairwiseMetric):
-            message = f"metric '{metric.name}' only compares whole records; use one similarity per record"
-            raise SettingError(message, code="no-field-similarities")
-        if self.tau is not None and self.field_bytes:
-            message = f"tau={self.tau} bounds one similarity per pair; with one per field, give sigma"
-            raise SettingError(message, code="tau-needs-one-similarity")
         if self.tau is not None and not (metric.whole or isinstance(metric, SteppedMetric)):
             message = f"tau={self.tau} has no meaning for '{metric.name}'; choose hamming or dice, or give sigma"
             raise SettingError(message, code="tau-needs-steps")
-        if self.relative and not METRICS.detail(metric.name, "relative"):
-            message = f"relative similarities need the metric dice, but the metric is {metric.name}; change one of them"
-            raise SettingError(message, code="relative-needs-dice")
         if self.sigma is not None and self.sigma > MAX_SIGMA:
             message = f"sigma={self.sigma}; similarities travel as float32, so choose at most {MAX_SIGMA:g}"
             raise SettingError(message, code="sigma-too-large", limit=MAX_SIGMA)
 
 
 @dataclass(frozen=True, eq=False)
-class Rivals:
-    """The training records that are most similar to each candidate, one more than :data:`N_RIVALS` if possible.
-
-    A candidate that resembles many records says little about any of them: ``Nordic Trading Ltd`` is similar to every
-    trading company. A relative similarity is therefore divided by the candidate's mean similarity to its nearest
-    records other than the one it is compared with. Equal records count once.
-
-    Letters: m candidates, R rivals, F compared fields or 1.
-    """
-
-    record: AnyArray  # (m, R), digests of their filters
-    similarity: Floats  # (m, R, F), NaN where a record lacks the field
-
-    def typical_similarity(self, queries: EncodedTable, partner: Integers) -> Floats:
-        """Return each partner's mean similarity to its rivals, excluding the record itself, (n, K) -> (n, K, F)."""
-        own, shape = filter_digests(queries)[:, None], (*partner.shape, self.similarity.shape[2])
-        if self.record.shape[1] == 1:  # the only record has no rival
-            return np.ones(shape)
-        typical = np.empty(shape)
-        for column in range(partner.shape[1]):  # one column at a time, to limit memory use
-            rows = partner[:, column]
-            typical[:, column] = _mean_of_rivals(self.record[rows] == own, self.similarity[rows])
-        return typical
-
-    def typical_of_all(self, queries: EncodedTable) -> Floats:
-        """Return the same for every pair of a query and a candidate, (n, m, F)."""
-        if self.record.shape[1] == 1:
-            return np.ones((len(queries), len(self.record), self.similarity.shape[2]))
-        return np.stack([_mean_of_rivals(self.record == own, self.similarity) for own in filter_digests(queries)])
-
-    def of_candidates(self, rows: Integers) -> Rivals:
-        """Return the rivals of some candidates."""
-        return Rivals(self.record[rows], self.similarity[rows])
-
-
-def _mean_of_rivals(is_own: Flags, similarity: Floats) -> Floats:
-    """Return the mean similarity to all rivals except the record itself, (n, R) and (n, R, F) -> (n, F)."""
-    left_out = is_own.copy()
-    left_out[:, -1] |= ~is_own.any(axis=1)  # the furthest, if the record is not among them
-    others = np.where(left_out[:, :, None], np.nan, similarity)  # (n, R, F)
-    count = (~np.isnan(others)).sum(axis=1)
-    mean = np.nansum(others, axis=1) / np.maximum(count, 1)
-    return np.where(count > 0, np.maximum(mean, MIN_RIVAL_SIMILARITY), 1.0)
-
-
-@dataclass(frozen=True, eq=False)
 class LinkageState:
     """What the coordinator stores to answer repeated requests and requests about later records.
 
-    ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
-    pseudonyms that may be listed. ``tau`` is the bound that the noise achieves, or None if no bound holds: without
-    noise, for a metric without steps, or if all training distances are equal. ``field_scales`` has the mean and
-    deviation of every field whose similarity the primary receives, and no rows if it receives one similarity per pair.
-    ``rivals`` are indexed by pseudonym; None unless similarities are relative.
+    ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row. ``tau`` is the bound
+    that the noise achieves, or None if no bound holds: without noise, for a metric without steps, or if all training
+    distances are equal.
     """
 
     candidates: EncodedTable
     order: Integers32  # (m,)
-    allowed: Integers32  # ascending
     scale: Scale
     sigma: float
     tau: float | None
     metric: str
-    field_scales: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # (F, 2)
-    rivals: Rivals | None = None
 
     def __repr__(self) -> str:
         return f"LinkageState({len(self.candidates)} candidates, {self.metric}, sigma {self.sigma:g})"
@@ -179,23 +110,9 @@ def link_encoded_tables(  # noqa: PLR0913
     check_filters(candidates, "secondary")
     order = pseudonym_order(secret, list_name, candidates)
     shuffled = candidates.take(order)
-    allowed = np.arange(len(candidates), dtype=np.int32)
-    if linking.min_degree > 1:
-        training, spare = queries.take(np.flatnonzero(counted)), min(len(shuffled), SPARE_FACTOR * linking.k)
-        lists, _ = topk(training, shuffled, metric=linking.metric, k=spare, threads=threads, engine=engine)
-        frequent = mechanisms.MinimumDegree(linking.min_degree, linking.k).apply(lists)
-        allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
-        if len(allowed) < linking.k:
-            message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
-            raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
-    rivals = _find_rivals(queries.take(counted), shuffled, linking, threads, engine) if linking.relative else None
-    pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress, rivals=rivals, engine=engine)
+    pairs = _nearest_pairs(queries, shuffled, linking, threads, progress, engine=engine)
     scale, sigma, tau = _fit_noise(linking, pairs, counted)
-    scales = np.zeros((0, 2))
-    if linking.field_bytes:
-        by_field = _field_distances(pairs, linking)[counted]  # (n, K, F)
-        scales = np.array([_fit_field_scale(distance) for distance in np.moveaxis(by_field, 2, 0)])
-    state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric, scales, rivals)
+    state = LinkageState(candidates, order.astype(np.int32), scale, sigma, tau, linking.metric)
     return state, _to_private_links(pairs, state, linking, secret, list_name)
 
 
@@ -212,84 +129,32 @@ def link_new_records(
     if linking.metric != state.metric:
         message = f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric"
         raise SettingError(message, code="other-metric")
-    if linking.relative != (state.rivals is not None):
-        message = "relative similarities were switched on or off after the list was linked; use the setting of training"
-        raise SettingError(message, code="other-similarities")
     shuffled = state.candidates.take(state.order)
-    pairs = _nearest_pairs(queries, shuffled, state.allowed, linking, threads, rivals=state.rivals)
+    pairs = _nearest_pairs(queries, shuffled, linking, threads)
     return _to_private_links(pairs, state, linking, secret, list_name)
 
 
 @dataclass(frozen=True, eq=False)
 class _NearestPairs:
-    """The nearest pairs before noise; partners are rows of ``shuffled``, that is, pseudonyms.
-
-    ``typical`` is the divisor of relative similarities, (n, K, F).
-    """
+    """The nearest pairs before noise; partners are rows of ``shuffled``, that is, pseudonyms."""
 
     queries: EncodedTable
     shuffled: EncodedTable
     partner: Integers  # (n, K)
     distance: AnyArray  # (n, K)
-    typical: Floats | None = None
 
 
-def _nearest_pairs(  # noqa: PLR0913
+def _nearest_pairs(
     queries: EncodedTable,
     shuffled: EncodedTable,
-    allowed: Integers32,
     linking: LinkageConfig,
     threads: int | None,
     progress: SearchProgress | None = None,
-    *,
-    rivals: Rivals | None,
     engine: Engine | None = None,
 ) -> _NearestPairs:
-    """Return the K nearest candidates of every query; ``rivals`` only make distances relative, after the search."""
-    among = shuffled if len(allowed) == len(shuffled) else shuffled.take(allowed)
+    """Return the K nearest candidates of every query."""
     options: dict[str, Any] = {"threads": threads, "progress": progress, "engine": engine}
-    partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, **options)
-    if among is not shuffled:
-        partner = allowed[partner].astype(np.int64)
-    pairs = _NearestPairs(queries, shuffled, partner, distance)
-    if rivals is None:
-        return pairs
-    typical = rivals.typical_similarity(queries, pairs.partner)
-    if not linking.field_bytes:
-        pairs = replace(pairs, distance=relative_distance(distance, typical[:, :, 0]))
-    return replace(pairs, typical=typical)
-
-
-def relative_distance(distance: Floats, typical: Floats) -> Floats:
-    """Return one minus the similarity divided by the candidate's typical similarity; negative if it is more similar.
-
-    >>> relative_distance(np.array([0.4, 0.4]), np.array([0.5, 0.8])).round(2).tolist()
-    [-0.2, 0.25]
-    """
-    return np.asarray(1.0 - (1.0 - distance) / typical)
-
-
-def _find_rivals(
-    training: EncodedTable,
-    shuffled: EncodedTable,
-    linking: LinkageConfig,
-    threads: int | None,
-    engine: Engine | None,
-) -> Rivals:
-    """Search in the other direction: the nearest distinct training records of every candidate."""
-    records = EncodedTable(np.unique(training.bits, axis=0), training.n_bits, training.fingerprint)
-    n_rivals = min(N_RIVALS + 1, len(records))
-    record, distance = topk(shuffled, records, metric=linking.metric, k=n_rivals, threads=threads, engine=engine)
-    distances = distance[:, :, None]
-    if linking.field_bytes:
-        distances = _field_distances(_NearestPairs(shuffled, records, record, distance), linking)
-    return Rivals(filter_digests(records)[record], 1.0 - distances)
-
-
-def filter_digests(table: EncodedTable) -> AnyArray:
-    """Return a digest of every filter, (n,); equal filters have equal digests."""
-    digests = (blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(table.bits))
-    return np.frombuffer(b"".join(digests), dtype="<u8")
+    return _NearestPairs(queries, shuffled, *topk(queries, shuffled, metric=linking.metric, k=linking.k, **options))
 
 
 def pseudonym_order(secret: bytes, list_name: str, candidates: EncodedTable) -> Integers:
@@ -319,8 +184,6 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
         rows = rows[:: -(-len(rows) * distance.shape[1] // MAX_LINKS_FOR_NOISE)]
         tables = metric.prepare(pairs.queries.take(rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
         step = metric.steps(*tables, pairs.partner[rows])
-        if pairs.typical is not None and not linking.field_bytes:
-            step /= pairs.typical[rows, :, 0]
         half_step = step / (2.0 * scale.deviation)
         similarity = similarities(pairs.distance[rows], scale)
         if linking.tau is not None:
@@ -342,23 +205,8 @@ def _to_private_links(
     pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes, list_name: str
 ) -> Links:
     """Return partners by descending similarity as the primary sees it, with ties broken by pseudonym."""
-    purpose = [list_name, state.metric, *(["relative"] if linking.relative else [])]
-    if linking.field_bytes:
-        # With F similarities per pair, noise of sigma times the square root of F on each reveals no more than noise of
-        # sigma on a single one: the inverse variances of Gaussian noise add up.
-        sigma = state.sigma * math.sqrt(len(linking.field_bytes))
-        distances = np.moveaxis(_field_distances(pairs, linking), 2, 0)
-        scales = [Scale(float(mean), float(deviation)) for mean, deviation in state.field_scales]
-        parts = [
-            _noisy_similarity(pairs, distance, scale, sigma, [*purpose, f"field {place}"], secret)
-            for place, (distance, scale) in enumerate(zip(distances, scales, strict=True))
-        ]
-        vectors = np.stack(parts, axis=2)
-        nothing = np.isnan(vectors).all(axis=2)  # the two records have no field in common: as far apart as any pair
-        if nothing.any():
-            vectors[nothing] = [np.nanmin(part) if np.isfinite(part).any() else 0.0 for part in parts]
-    else:
-        vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
+    purpose = [list_name, state.metric]
+    vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
     return rank_by_similarity(pairs.partner.astype(np.int32), vectors)
 
 
@@ -402,27 +250,6 @@ def _noisy_similarity(
     return found
 
 
-def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
-    """Return the distance of every pair in every field, relative if requested, (n, K, F); NaN if a field is missing."""
-    metric, width = get_metric(linking.metric), pairs.queries.bits.shape[1]
-    if sum(linking.field_bytes) != width or not isinstance(metric, PairwiseMetric):
-        message = f"fields of {linking.field_bytes} bytes do not make filters of {width}; encode the tables again"
-        raise InputError(message, code="not-filters")
-    found, start = np.empty((*pairs.partner.shape, len(linking.field_bytes))), 0
-    for place, size in enumerate(linking.field_bytes):
-        ours, theirs = (bits[:, start : start + size] for bits in (pairs.queries.bits, pairs.shuffled.bits))
-        for column in range(pairs.partner.shape[1]):  # one column at a time, to limit memory use
-            found[:, column, place] = metric.pair_distances(ours, theirs[pairs.partner[:, column]])
-        start += size
-    return found if pairs.typical is None else relative_distance(found, pairs.typical)
-
-
-def _fit_field_scale(distance: Floats) -> tuple[float, float]:
-    present = distance[~np.isnan(distance)]
-    scale = fit_scale(present) if present.size else Scale(0.0, 1.0)
-    return scale.mean, scale.deviation
-
-
 def mean_similarity(vectors: Floats32) -> Floats32:
     """Return the mean over the fields that are present, (n, K, F) -> (n, K); the lowest value if all are missing."""
     missing = np.isnan(vectors)
@@ -442,11 +269,7 @@ STATE_FORMAT, PRIVATE_LINKS_FORMAT = "fedsim linked list 1", "fedsim delivery 1"
 
 def save_linkage_state(state: LinkageState, path: Path | str) -> None:
     """Write the state of a linked list, atomically."""
-    tensors: Tensors = {"filters": state.candidates.bits, "order": state.order, "allowed": state.allowed}
-    if len(state.field_scales):
-        tensors = {**tensors, "field_scales": state.field_scales}
-    if state.rivals is not None:
-        tensors = {**tensors, "rivals": state.rivals.record, "rival_similarity": state.rivals.similarity}
+    tensors: Tensors = {"filters": state.candidates.bits, "order": state.order}
     facts = {
         "n_bits": str(state.candidates.n_bits),
         "fingerprint": state.candidates.fingerprint,
@@ -466,13 +289,10 @@ def load_linkage_state(path: Path | str) -> LinkageState:
         return LinkageState(
             candidates=EncodedTable(tensors["filters"], int(facts["n_bits"]), facts["fingerprint"]),
             order=tensors["order"],
-            allowed=tensors["allowed"],
             scale=Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"])),
             sigma=float.fromhex(facts["sigma"]),
             tau=float.fromhex(facts["tau"]) if facts["tau"] else None,
             metric=facts["metric"],
-            field_scales=tensors.get("field_scales", np.zeros((0, 2))),
-            rivals=Rivals(tensors["rivals"], tensors["rival_similarity"]) if "rivals" in tensors else None,
         )
     except (ValueError, LookupError):
         raise damaged_file(path, STATE_FORMAT) from None

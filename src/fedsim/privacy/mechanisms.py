@@ -113,53 +113,6 @@ class NoisyFeatures:
         return np.where(uniforms[..., 0] < self.keep_probability, codes, drawn)
 
 
-# Lists of partners that disclose less. Letters: n records, K partners, L >= K columns of a list with spare partners.
-
-
-@dataclass(frozen=True)
-class MinimumDegree:
-    """Removes partners that fewer than ``degree`` records list; the next best partners take their places."""
-
-    degree: int
-    k: int
-
-    def __post_init__(self) -> None:
-        validate_integer(self.degree, "degree", least=1)
-        validate_integer(self.k, "k", least=1)
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee in one sentence."""
-        return (
-            f"Every partner row that the primary sees in training is listed by at least {self.degree} of its training "
-            "records; records close together still reveal where the partner is, and a new record at prediction may "
-            "list a row alone."
-        )
-
-    def apply(self, lists: Integers) -> Integers:
-        """Shorten lists of L partners to K, (n, L) -> (n, K); -1 where no partner is left.
-
-        >>> MinimumDegree(degree=2, k=1).apply(np.array([[0, 2], [1, 2], [2, 0]])).tolist()
-        [[2], [2], [2]]
-        """
-        if lists.shape[1] < self.k:
-            message = f"k={self.k}, but the lists have {lists.shape[1]} partners; link with a larger k"
-            raise SettingError(message, code="k-too-large", limit=lists.shape[1])
-        allowed = np.ones(int(lists.max(initial=0)) + 1, dtype=bool)
-        spare = np.bincount(lists[lists != NO_PARTNER], minlength=len(allowed))
-        while True:
-            valid = (lists != NO_PARTNER) & allowed[lists]
-            order = np.argsort(~valid, axis=1, kind="stable")[:, : self.k]
-            best = np.take_along_axis(np.where(valid, lists, NO_PARTNER), order, axis=1)
-            degree = np.bincount(best[best != NO_PARTNER], minlength=len(allowed))
-            rare = (degree > 0) & (degree < self.degree)
-            if not rare.any():
-                return best
-            # Suppress the rarest first: others may take their places and are then no longer rare.
-            rank = degree * (lists.size + 1) + spare
-            allowed &= ~(rare & (rank <= np.quantile(rank[rare], SUPPRESSED_SHARE, method="lower")))
-
-
 @dataclass(frozen=True)
 class PlanarLaplace:
     """Geo-indistinguishability: moves every place by its own random step (Andrés et al., CCS 2013).

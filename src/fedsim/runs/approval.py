@@ -119,7 +119,7 @@ def _disclosing_settings(terms: SecondaryTerms) -> dict[str, Any]:
         "identifiers": list(terms.columns),
         "bits": terms.filters.n_bits,
         "hardening": [step.KIND for step in terms.filters.hardening],
-        **terms.model_dump(include={"blur", "min_degree"}),
+        **terms.model_dump(include={"blur"}),
     }
 
 

@@ -38,7 +38,6 @@ from fedsim.privacy.geodesy import great_circle_metres, mean_place
 from fedsim.types import DEFAULT_K, Floats
 
 DEFAULT_SIGMA = 0.2  # of the noise on similarities, whose standard deviation is 1: this rule fits every linkage
-MAX_EQUAL_NAMES = 0.4  # of the primary's records: with more, equal names say more than relative similarities
 TEXT_K = 10  # partners per record if text links: the match is among the first ten or nowhere, and each costs traffic
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
@@ -75,7 +74,6 @@ class LinkageProposal:
     k: int
     quality: LinkageQuality | None  # None unless both tables are available
     notes: tuple[str, ...]
-    relative: bool = False  # whether similarities are relative to the partner's other neighbours
     tokens: TokenSchema | None = None  # of a job without a coordinator
 
     def columns_of(self, role: str) -> dict[str, str]:
@@ -133,27 +131,15 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
         schema, metric = Schema(list(_propose_filters(corrected, profiles))), "dice"
     else:
         schema, metric = Schema(list(_propose_positions(corrected, profiles))), "position"
-    k, quality, relative = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K), None, False
+    k, quality = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K), None
     if len(tables.sides) == 2:
         frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
-        relative = has_text and len(corrected) == 1 and _share_of_equal_names(schema, frames) <= MAX_EQUAL_NAMES
         if min(frame.n_unique() for frame in frames) > 1:  # the first of equal records says nothing about an encoding
             quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
     if quality:
         notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in quality.rows() if row.fix]
     tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles)))
-    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes), relative, tokens)
-
-
-def _share_of_equal_names(schema: Schema, frames: Sequence[pl.DataFrame]) -> float:
-    """Return the share of the primary's records whose words some record of the secondary has too."""
-    encoding = schema.fields[0].encoding
-    if not isinstance(encoding, WordFilter):
-        return 1.0
-    texts = (frame.to_series().cast(pl.String).to_list() for frame in frames)
-    ours, theirs = ([frozenset(words) for words in encoding.rules.split_all(side)] for side in texts)
-    known = set(theirs)
-    return sum(words in known for words in ours) / len(ours)
+    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes), tokens)
 
 
 def _years_as_dates(columns: IdentifierProfiles) -> IdentifierProfiles:

@@ -8,7 +8,7 @@ M possible identifiers, Q links used per target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from scipy.special import ndtr
 from fedsim import errors
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.linkage import metrics, soft_linkage
-from fedsim.linkage.private_linkage import relative_distance
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import bayes_success, success_bound
 from fedsim.types import Floats, Integers, LinkageResult, Scale
@@ -164,15 +163,12 @@ class Codebook:
         The filters that a partner record may have.
     truth
         The true index into ``possible`` of every partner row; only used to count successes.
-    typical
-        The divisor of relative similarities, for some own records and every possible filter, (L,) -> (L, M).
     """
 
     metric: metrics.Metric
     own: Records
     possible: Records
     truth: Integers
-    typical: Callable[[Integers], Floats] | None = None
 
     @classmethod
     def of(cls, metric: metrics.Metric, primary_ids: Any, secondary_ids: Any) -> Codebook:
@@ -192,8 +188,7 @@ class Codebook:
 
     def distances(self, records: Integers) -> Floats:
         """Return the distances from some own records to every possible filter."""
-        distance = metrics.distance_matrix(self.metric, take_records(self.own, records), self.possible)
-        return distance if self.typical is None else relative_distance(distance, self.typical(records))
+        return metrics.distance_matrix(self.metric, take_records(self.own, records), self.possible)
 
     def check_covers(self, rows: Integers, n_records: int) -> None:
         """Check that the codebook covers every partner row and every record of the links."""

@@ -72,12 +72,12 @@ def test_sealed_labels_show_in_what_leaves_each_party(place, tmp_path):
 
 
 def test_every_protection_of_the_job_and_every_note_of_the_audit_is_shown(tmp_path):
-    terms = {RENTALS: {"min_degree": 2}}
+    terms = {RENTALS: {"blur": {"latitude": "lat", "longitude": "lon", "epsilon_per_km": 5}}}
     place = audited(create_local_job(tmp_path / "job", secondaries=terms), CITY, notes=["attacked under other noise"])
     text = document(place, tmp_path, CITY)
-    for words in ("at least 2 records", "attacked under other noise"):
+    for words in ("displaced", "attacked under other noise"):
         assert words in text
-    assert "at least 2 records" in model_card(read_run(place.run(CITY)))
+    assert "blurred" in model_card(read_run(place.run(CITY)))
 
 
 @pytest.mark.parametrize("beside", [(), (CITY,), (NOTARY, CITY, RENTALS)])

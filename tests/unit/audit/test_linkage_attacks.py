@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
 
 from audit_fixtures import FAST, audited_linkage, primary_verdicts, tables_of
-from fedsim.config.job import Blur, SecondaryTerms, read_job
+from fedsim.config.job import Blur, read_job
 from fedsim.config.stored_audit import Victim
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim_audit import linkage_attacks
@@ -63,31 +62,3 @@ def test_blurring_moves_guesses_away(folder):
 
     blurred = audited_linkage(folder, tau=None, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5))
     assert error(blurred) > 2 * error(audited_linkage(folder, tau=None))
-
-
-def trips(similarities: str, sigma: float):
-    """Trips with a start and an end, linked by both."""
-    rng, ends = np.random.default_rng(0), ("start", "end")
-    tables = [
-        pl.DataFrame(
-            {f"{end}_{axis}": low + 0.1 * rng.random(n) for end in ends for axis, low in (("lat", 50), ("lon", 8))}
-        )
-        for n in (250, 60)
-    ]
-    fields = [{"column": f"{end}_lat", "longitude": f"{end}_lon", "encoding": {"kind": "place"}} for end in ends]
-    terms = {"k": 20, "sigma": sigma, "similarities": similarities, "schema": {"version": 1, "fields": fields}}
-    setup = linkage_attacks.AttackSetup(
-        "taxi", SecondaryTerms.model_validate(terms), *tables, np.ones(250, dtype=np.bool_), 0
-    )
-    return setup.linkage()
-
-
-def test_similarities_of_every_field_locate_each_end_of_a_trip():
-    def errors(linkage):
-        attacks = linkage_attacks.place_attacks(linkage, FAST, np.random.default_rng(0))
-        found = [planned.run() for planned in attacks if planned.what.startswith("multilateration")]
-        return [one.figures[MEDIAN_ERROR_METRES] for one in found]
-
-    fields, record = errors(trips("fields", 0.05)), errors(trips("record", 0.05))
-    assert len(fields) == len(record) == 2
-    assert max(fields) < 0.5 * min(record)

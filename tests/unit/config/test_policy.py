@@ -35,7 +35,6 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", 'parties = ["notary", "town", "schools"]', ("town", "city")),
         ("rentals", 'columns = ["lon"]', ("1",)),
         ("rentals", "max_epsilon_per_km = 10", ("10", "no blur")),
-        ("rentals", "min_degree = 5", ("5", "1")),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
         ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
@@ -75,8 +74,7 @@ def test_a_retention_counts_under_sealed_labels_only(tmp_path):
 
 LIST = "tau = 0.01"
 GUARDED = f"""{LIST}
-blur = {{ latitude = "lat", longitude = "lon", epsilon_per_km = 5 }}
-min_degree = 5"""
+blur = {{ latitude = "lat", longitude = "lon", epsilon_per_km = 5 }}"""
 CUT = """[protection]
 features = { noise = 3 }
 
@@ -87,7 +85,6 @@ features = { noise = 3 }
     "rule",
     [
         "max_epsilon_per_km = 5",
-        "min_degree = 5",
         "min_feature_noise = 3",
     ],
 )

@@ -44,6 +44,10 @@ LINES = {  # what a file of an earlier version said, by the setting that is gone
     "policy.min_average_of": "min_average_of = 5",
     "policy.hide_rows": "hide_rows = true",
     "policy.min_dummies": "min_dummies = 0.2",
+    "policy.min_degree": "min_degree = 5",
+    "secondaries.*.min_degree": "min_degree = 5",
+    "secondaries.*.similarities": 'similarities = "fields"',
+    "secondaries.*.relative": "relative = true",
 }
 
 

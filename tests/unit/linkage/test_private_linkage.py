@@ -30,7 +30,6 @@ from fedsim.types import EncodedTable, Links
 SECRET = bytes(range(32))
 DISTANCES = {"hamming": reference_distances.hamming, "dice": reference_distances.dice}
 NOISY, PLAIN = LinkageConfig("hamming", 6, sigma=0.5), LinkageConfig("hamming", 6)
-RELATIVE = LinkageConfig("dice", 6, sigma=0.5, relative=True)
 
 
 def table(n: int, seed: int, n_bits: int = 61, fingerprint: str = "ab" * 32) -> EncodedTable:
@@ -144,7 +143,7 @@ def test_noise_of_another_scale_does_not_cancel():
     assert (high - rho).std() == pytest.approx(1.0, rel=0.02)
 
 
-@pytest.mark.parametrize("linking", [NOISY, PLAIN, LinkageConfig("dice", 6, sigma=0.1), RELATIVE])
+@pytest.mark.parametrize("linking", [NOISY, PLAIN, LinkageConfig("dice", 6, sigma=0.1)])
 def test_asking_again_gives_the_same_answer(linking):
     linked, delivery = linked_with(linking)
     some = [4, 4, 29, 0]
@@ -168,21 +167,19 @@ def test_tau_sets_the_noise_from_the_training_distances():
     assert linked_with(NOISY)[0].tau == success_bound(0.5, linked.scale.deviation)
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_tau_of_dice_bounds_how_often_the_common_ones_of_a_link_are_guessed(relative):
+def test_tau_of_dice_bounds_how_often_the_common_ones_of_a_link_are_guessed():
     queries, candidates = table(400, 2, n_bits=256), table(500, 3, n_bits=256)
     counted = np.ones(400, np.bool_)
     state, links = linked_with(
-        LinkageConfig("dice", 20, tau=0.25, relative=relative), queries=queries, candidates=candidates, counted=counted
+        LinkageConfig("dice", 20, tau=0.25), queries=queries, candidates=candidates, counted=counted
     )
     ones, theirs = (np.bitwise_count(side.bits).sum(axis=1).astype(float) for side in (queries, candidates))
     row = state.order[links.partner]
     total = ones[:, np.newaxis] + theirs[row]
     common = np.bitwise_count(queries.bits[:, np.newaxis] & candidates.bits[row]).sum(axis=2)
     distance = -state.scale.mean - state.scale.deviation * links.overall / (1 + state.sigma**2)
-    typical = state.rivals.typical_similarity(queries, links.partner)[:, :, 0] if relative else 1.0
-    # The attacker knows the ones of both filters, the scale, and what is typical of the candidate.
-    guessed = np.rint((1 - distance) * typical * total / 2) == common
+    # The attacker knows the ones of both filters and the scale.
+    guessed = np.rint((1 - distance) * total / 2) == common
     assert state.tau == pytest.approx(0.25, rel=1e-3)
     assert guessed.mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.25 * 0.75 / guessed.size))
 
@@ -210,7 +207,6 @@ def test_a_bound_is_neither_promised_nor_claimed_on_flat_distances():
         ({"sigma": -0.1}, "out-of-range"),
         ({"sigma": float("nan")}, "out-of-range"),
         ({"sigma": 1e39}, "sigma-too-large"),
-        ({"relative": True}, "relative-needs-dice"),
     ],
 )
 def test_impossible_settings_are_refused_before_any_search(settings, code):
@@ -224,7 +220,6 @@ def test_impossible_settings_are_refused_before_any_search(settings, code):
     [
         (LinkageConfig("hamming", 6, tau=1e-6), "tau-too-small"),
         (LinkageConfig("hamming", 6, tau=2.0), "bad-tau"),
-        (LinkageConfig("hamming", 6, min_degree=25), "min-degree-too-large"),
     ],
 )
 def test_settings_that_the_tables_do_not_allow_are_refused(linking, code):
@@ -267,7 +262,7 @@ def test_nothing_kept_or_delivered_shows_its_contents():
     assert repr(delivery) == "Links(30 records x 6 partners)"
 
 
-@pytest.mark.parametrize("linking", [NOISY, PLAIN, RELATIVE])
+@pytest.mark.parametrize("linking", [NOISY, PLAIN])
 def test_a_list_survives_its_file(tmp_path: Path, linking):
     linked, delivery = linked_with(linking)
     save_linkage_state(linked, tmp_path / "rents")
@@ -348,138 +343,4 @@ def test_the_coordinators_linkage_loads_neither_data_nor_networks_nor_encoders()
 # One similarity per field
 
 
-def people(n, seed, missing=()):
-    """Encode names and towns side by side; the records ``missing`` lack the town."""
-    rng = np.random.default_rng(seed)
-    bits = rng.integers(0, 256, (n, 24), dtype=np.uint8) & rng.integers(0, 256, (n, 24), dtype=np.uint8)
-    bits[list(missing), 16:] = 0
-    return EncodedTable(bits, 192, "people")
-
-
-def link_people(sigma=0.0, missing=(), metric="dice", fields=(16, 8)):
-    linking = LinkageConfig(metric, 5, sigma=sigma, field_bytes=fields)
-    counted = np.ones(40, dtype=bool)
-    return link_encoded_tables(people(40, 1), people(60, 2, missing), counted, linking, bytes(32), "people")
-
-
-def dice(left, right):
-    ones = np.unpackbits(left), np.unpackbits(right)
-    return 1 - 2 * (ones[0] & ones[1]).sum() / (ones[0].sum() + ones[1].sum())
-
-
-def test_every_field_has_the_similarity_of_its_own_part():
-    state, links = link_people()
-    ours, theirs = people(40, 1).bits, people(60, 2).bits
-    for place, part in enumerate((slice(16), slice(16, 24))):
-        pairs = [(row, state.order[other]) for row in range(40) for other in links.partner[row]]
-        expected = np.reshape([dice(ours[row, part], theirs[other, part]) for row, other in pairs], (40, 5))
-        mean, deviation = -np.mean(expected), np.std(expected)
-        assert links.similarity[:, :, place] == pytest.approx((-expected - mean) / deviation, abs=1e-5)
-    assert (np.diff(links.overall, axis=1) <= 1e-6).all()
-
-
-def test_noise_on_several_similarities_reveals_no_more_than_on_one():
-    plain, noisy = (link_people(sigma=sigma)[1] for sigma in (0.0, 1.0))
-    before, after = (
-        [dict(zip(links.partner[row], links.similarity[row], strict=True)) for row in range(40)]
-        for links in (plain, noisy)
-    )
-    added = [after[row][other] - before[row][other] for row in range(40) for other in before[row]]
-    assert np.std(added) == pytest.approx(np.sqrt(2), rel=0.1)
-    assert abs(np.corrcoef(np.array(added).T)[0, 1]) < 0.2
-
-
-def test_a_missing_field_is_missing_and_the_others_count():
-    state, links = link_people(missing=range(60))
-    assert np.isnan(links.similarity[:, :, 1]).all()
-    assert links.overall == pytest.approx(links.similarity[:, :, 0])
-    assert state.field_scales[1].tolist() == [0.0, 1.0]
-
-
-def test_new_records_get_the_same_vectors_again():
-    state, links = link_people(sigma=0.5)
-    linking = LinkageConfig("dice", 5, sigma=0.5, field_bytes=(16, 8))
-    again = link_new_records(people(40, 1), state, linking, bytes(32), "people")
-    assert (again.partner == links.partner).all()
-    assert np.array_equal(again.similarity, links.similarity)
-
-
-def test_vectors_survive_their_files(tmp_path):
-    state, links = link_people(sigma=0.5, missing=[3])
-    save_linkage_state(state, tmp_path / "state")
-    save_private_links(links, tmp_path / "links")
-    assert np.array_equal(load_linkage_state(tmp_path / "state").field_scales, state.field_scales)
-    assert np.array_equal(load_private_links(tmp_path / "links").similarity, links.similarity, equal_nan=True)
-
-
-def test_one_field_is_the_similarity_of_the_record():
-    whole, parts = (link_people(metric="hamming", fields=fields)[1] for fields in ((), (24,)))
-    assert (whole.partner == parts.partner).all()
-    assert whole.similarity == pytest.approx(parts.similarity, abs=1e-5)
-
-
-def test_vectors_need_fitting_fields_and_no_tau():
-    with raises(InputError, "not-filters"):
-        link_people(fields=(16, 16))
-    with raises(SettingError, "tau-needs-one-similarity"):
-        LinkageConfig("hamming", 5, tau=0.1, field_bytes=(16, 8))
-
-
 # Relative similarities
-
-
-def relative_similarity(query, candidate, training, n_rivals=3):
-    """Divide by the mean similarity of the candidate to its nearest distinct training records but the query itself."""
-    others = {record.tobytes() for record in training} - {query.tobytes()}
-    rivals = sorted((1 - dice(np.frombuffer(other, np.uint8), candidate) for other in others), reverse=True)[:n_rivals]
-    return (1 - dice(query, candidate)) / max(0.1, np.mean(rivals))
-
-
-def test_a_relative_similarity_compares_with_the_nearest_other_records():
-    repeated = np.repeat(people(14, 1).bits, 3, axis=0)[:40]  # equal records count once
-    queries, candidates, counted = EncodedTable(repeated, 192, "people"), people(60, 2), np.arange(40) % 4 > 0
-    linking = LinkageConfig("dice", 5, relative=True)
-    state, links = link_encoded_tables(queries, candidates, counted, linking, bytes(32), "people")
-    plain = link_encoded_tables(queries, candidates, counted, LinkageConfig("dice", 5), bytes(32), "people")[1]
-    assert (np.sort(links.partner) == np.sort(plain.partner)).all()  # the same partners in another order
-    expected = np.array(
-        [
-            [
-                relative_similarity(repeated[row], candidates.bits[state.order[other]], repeated[counted])
-                for other in links.partner[row]
-            ]
-            for row in range(40)
-        ]
-    )
-    mean, deviation = expected[counted].mean(), expected[counted].std()
-    assert links.overall == pytest.approx((expected - mean) / deviation, abs=1e-4)
-
-
-def test_every_field_is_relative_to_the_same_field_of_the_rivals():
-    linking = LinkageConfig("dice", 5, field_bytes=(16, 8), relative=True)
-    ours, theirs, counted = people(40, 1), people(60, 2, missing=[7]), np.ones(40, dtype=bool)
-    state, links = link_encoded_tables(ours, theirs, counted, linking, bytes(32), "people")
-    candidate = int(links.partner[0, 0])
-    filters = theirs.bits[state.order[candidate]]
-    distances = [dice(record, filters) for record in ours.bits]
-    rivals = [row for row in np.argsort(distances, kind="stable") if row != 0][:3]
-    for place, part in enumerate((slice(16), slice(16, 24))):
-        near, typical = (
-            np.mean([1 - dice(ours.bits[row, part], filters[part]) for row in rows]) for rows in ([0], rivals)
-        )
-        mean, deviation = state.field_scales[place]
-        assert links.similarity[0, 0, place] == pytest.approx((near / typical - 1 - mean) / deviation, abs=1e-4)
-
-
-def test_the_only_record_has_no_rival():
-    one, counted = people(1, 1), np.ones(1, dtype=bool)
-    relative, plain = (
-        link_encoded_tables(one, people(60, 2), counted, LinkageConfig("dice", 5, relative=chosen), bytes(32), "people")
-        for chosen in (True, False)
-    )
-    assert_same_links(relative[1], plain[1])
-
-
-def test_lists_linked_without_rivals_do_not_answer_relatively():
-    with raises(SettingError, "other-similarities"):
-        link_new_records(QUERIES, linked_with(replace(RELATIVE, relative=False))[0], RELATIVE, SECRET, "rents")

@@ -6,12 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from scipy.special import ndtr
 
-from fedsim.errors import SettingError
 from fedsim.privacy.mechanisms import (
-    MinimumDegree,
     NoisyFeatures,
     PlanarLaplace,
 )
@@ -24,40 +21,12 @@ def generator(seed=0) -> np.random.Generator:
 EVERY = [
     PlanarLaplace(0.01),
     NoisyFeatures(2.0),
-    MinimumDegree(1, 2),
 ]
 
 
 @pytest.mark.parametrize("mechanism", EVERY, ids=lambda part: type(part).__name__)
 def test_a_mechanism_states_its_guarantee_in_a_sentence(mechanism):
     assert mechanism.guarantee.endswith(".")
-
-
-@given(st.integers(1, 30), st.integers(0, 10**6))
-def test_every_partner_left_has_the_degree_or_is_gone(degree, seed):
-    lists = np.argsort(generator(seed).random((40, 25)), axis=1)[:, :8]
-    kept = MinimumDegree(degree, 5).apply(lists)
-    counts = np.bincount(kept[kept >= 0], minlength=25)
-    assert ((counts == 0) | (counts >= degree)).all()
-    assert kept.shape == (40, 5)
-
-
-def test_spare_partners_take_the_places_of_the_suppressed():
-    lists = np.array([[0, 2], [1, 2], [2, 3]])
-    assert MinimumDegree(2, 1).apply(lists).tolist() == [[2], [2], [2]]
-    assert MinimumDegree(4, 1).apply(lists).tolist() == [[-1]] * 3
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: MinimumDegree(0, 1),
-        lambda: MinimumDegree(1, 4).apply(np.arange(3)[None, :]),
-    ],
-)
-def test_settings_without_meaning_are_refused(wrong):
-    with pytest.raises(SettingError):
-        wrong()
 
 
 def test_noise_on_features_has_the_promised_share_of_each_columns_deviation():

@@ -9,7 +9,6 @@ import pytest
 
 from fedsim.errors import FingerprintError, SettingError
 from fedsim.linkage.encoding import Key
-from fedsim.linkage.private_linkage import load_private_links
 from fedsim.pipeline.party_table import PartyData
 from fedsim.runs.run_folder import TRAINED_MODEL, run_path
 from fedsim.runtime.run_local import run_local
@@ -67,18 +66,6 @@ def test_new_records_are_not_encoded_with_another_key_than_the_job_began_with(tm
 
 
 LIST = 'metric = "hamming"'
-
-
-def test_other_links_follow_from_a_least_degree(tmp_path):
-    plain = trained(tmp_path / "plain", {}, SECRETS)
-    kept = trained(tmp_path / "kept", {"job": {LIST: f"{LIST}\nmin_degree = 4"}}, SECRETS)
-    lists = [
-        load_private_links(run_path(job, files["city"]) / "lists" / "rentals.safetensors")
-        for job, files in (plain, kept)
-    ]
-    assert (lists[0].partner != lists[1].partner).mean() > 0.05
-    degree = np.bincount(lists[1].partner.ravel())
-    assert degree[degree > 0].min() >= 4
 
 
 def test_blur_wants_identifiers_of_the_schema(tmp_path):

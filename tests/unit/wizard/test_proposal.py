@@ -40,14 +40,13 @@ def test_a_place_outside_the_globe_is_named_by_its_row_and_swaps_nothing(words):
     assert (error.code, error.column, error.row) == ("outside-range", "lat", 7)
 
 
-def test_ends_of_trips_share_one_similarity_so_that_neither_is_located_alone():
+def test_both_ends_of_trips_link():
     for name in ("flats", "rentals"):
         places = pl.read_csv(f"{name}.csv").rename({"lat": "start_lat", "lon": "start_lon"})
         places.with_columns(end_lat=pl.col("start_lat") + 0.01, end_lon=pl.col("start_lon")).write_csv(f"{name}.csv")
     fedsim("init", *BOTH, "--yes", "--quiet")
     terms = read_job(Path("job.toml")).secondaries["rentals"]
     assert [field.columns for field in terms.encoding.fields] == [("start_lat", "start_lon"), ("end_lat", "end_lon")]
-    assert terms.similarities == "record"
 
 
 def test_planar_coordinates_are_not_compared_as_places_without_a_warning():
@@ -150,16 +149,6 @@ def test_legal_forms_are_written_in_one_way_in_names_of_companies_only(form):
         PEOPLE.select(names, "visits", income=pl.int_range(200) % 90).write_csv(file)
     fedsim("init", *REGISTERS, "--label", "income", "--yes")
     assert bool(encodings(read_job(Path("job.toml")))["name"].legal_forms) == (form == "Ltd")
-
-
-@pytest.mark.parametrize(("equal", "relative"), [(10, True), (70, False)])
-def test_similarities_of_names_are_relative_unless_many_names_are_equal(equal, relative):
-    names = [f"{first}{second} Paper" for first in ("Bel", "Kro", "Ful", "Tan") for second in map(str, range(30))]
-    theirs = [name if place < equal else f"{name}x" for place, name in enumerate(names[:100])]
-    pl.DataFrame({"name": names[:100], "price": range(100), "area": [row % 9 for row in range(100)]}).write_csv("a.csv")
-    pl.DataFrame({"name": theirs, "rent": [row % 7 for row in range(100)]}).write_csv("b.csv")
-    fedsim("init", "--primary", "a.csv", "--secondary", "b.csv", "--label", "price", "--yes", "--quiet")
-    assert read_job(Path("job.toml")).secondaries["b"].relative is relative
 
 
 def test_titles_link_with_the_year_that_agrees_where_they_are_equal():

@@ -44,7 +44,6 @@ PUBLIC_SETTING_ERRORS = {
     "tau-too-small": "no noise reaches tau={0.tau}; choose a larger tau, set sigma instead, or blur coordinates (the "
     "coordinator's log has the smallest possible tau)",
     "flat-distances": "tau={0.tau} cannot be guaranteed, because all partners are equally distant; set sigma instead",
-    "min-degree-too-large": "min_degree={0.min_degree} leaves fewer than k={0.k} candidates; lower min_degree or k",
 }
 
 

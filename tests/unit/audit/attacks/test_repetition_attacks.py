@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim.config.stored_audit import AttackKind
-from fedsim.linkage.private_linkage import Rivals, filter_digests
-from fedsim.types import EncodedTable, Scale
+from fedsim.types import Scale
 from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES, REPETITIONS, SCORE_ONCE, AttackFinding
 from fedsim_audit.attacks.location_attacks import TrueLocations
 from fedsim_audit.attacks.repetition_attacks import (
@@ -122,12 +121,3 @@ def test_the_best_number_of_repetitions_counts_and_all_scores_are_stated():
     assert best.figures[SCORE_ONCE] == 0.2
     assert best.figures[REPETITIONS] == 10
     assert best.figures["score with 30 jobs"] == 0.8
-
-
-def test_typical_similarities_of_all_pairs_equal_those_of_single_lists():
-    rng = RNG(6)
-    queries = EncodedTable(rng.integers(0, 256, (5, 8), dtype=np.uint8), 64, "f")
-    digests = np.append(filter_digests(queries), rng.integers(1, 2**60, 20).astype(np.uint64))
-    rivals = Rivals(rng.choice(digests, (30, 4)), rng.random((30, 4, 2)))
-    lists = np.tile(np.arange(30), (5, 1))
-    np.testing.assert_allclose(rivals.typical_of_all(queries), rivals.typical_similarity(queries, lists))

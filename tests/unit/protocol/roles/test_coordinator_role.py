@@ -333,14 +333,6 @@ def test_a_tau_out_of_reach_is_reported_without_the_spread(tmp_path, caplog):
     assert "spread" in caplog.text  # the coordinator's own log has the reason
 
 
-def test_a_min_degree_that_leaves_too_few_candidates_is_named_as_the_reason(tmp_path):
-    fault = linked_alone(tmp_path, LinkageConfig("hamming", 6, sigma=0.4, min_degree=19))
-    assert isinstance(fault, PolicyError)
-    assert fault.code == "min-degree-too-large"
-    assert "min_degree=19" in str(fault)
-    assert "tau" not in str(fault)
-
-
 def test_any_other_setting_error_is_not_taken_for_tau(tmp_path, monkeypatch):
     def fail(*given, **options):
         raise SettingError("distances spread by 7", code="some-setting")

@@ -180,13 +180,6 @@ def test_links_that_do_not_fit_the_records_are_refused(what):
         partners_from(UNFIT[what])
 
 
-def test_a_partner_that_too_few_training_records_share_is_refused():
-    rare = replace(TERMS, min_degree=2)
-    with raises(PeerError, "bad-links"):
-        partners_from(links(), terms=rare)
-    assert partners_from(links(np.array([[0, 1], [2, 3], [1, 0]], np.int32)), terms=rare)
-
-
 def test_links_of_new_records_without_a_seal_are_refused():
     for sealed, code in ((NO_BYTES, "bad-links"), (np.ones(40, np.uint8), None)):
         session = session_of(CITY, NOTARY)
