@@ -1,4 +1,4 @@
-"""The demo runs three real processes to the answer, says it briefly, and fails loudly."""
+"""The demo runs two real processes to the answer, says it briefly, and fails loudly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[st
     (ladder,) = folder.glob("city-run/city-*/ladder.json")
     assert json.loads(ladder.read_text())["worth"] in output
     assert "the best possible models with and without rentals differ by" in output
-    assert "not the key" in output
+    assert "an encrypted table" in output
+    assert "blinded tokens" in output
     assert f"report: {folder / 'report.html'}" in output
     assert (folder / "report.html").samefile(next(folder.glob("city-run/city-*/report.html")))
     assert not (folder / "old.csv").exists()
@@ -111,11 +112,12 @@ def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple
     assert "Next steps" in lines[-5]
 
 
-def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) -> None:
+def test_two_processes_ran_with_certificates_and_no_shared_key(shown: tuple[Path, list[str]]) -> None:
     folder, _ = shown
     numbers = {json.loads(path.read_text())["process"] for path in folder.glob("*-run/city-*/progress.json")}
-    assert len(numbers) == 3
+    assert len(numbers) == 2
     assert (folder / "certs" / "ca.pem").is_file()
+    assert [path.relative_to(folder) for path in folder.rglob("*.key*")] == []
 
 
 @needs_browser
@@ -159,7 +161,7 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(tmp_path: Path) -> None
         parties = _children_of(shown.pid)
         shown.terminate()
         assert shown.wait(PATIENCE) == ExitCode.STOPPED
-    assert len(parties) == 3
+    assert len(parties) == 2
     assert not [number for number in parties if Path(f"/proc/{number}").exists()]
 
 
@@ -177,14 +179,14 @@ def test_a_signal_that_arrives_while_a_party_is_being_started_loses_none(
     shorten(monkeypatch)
     monkeypatch.setattr("fedsim.cli.demo.subprocess.Popen", Interrupted)
     assert run("demo", "--quiet", "--out", str(tmp_path / "demo")) == ExitCode.STOPPED
-    assert len(started) == 3
+    assert len(started) == 2
     assert all(process.returncode is not None for process in started)
 
 
 def _children_of(number: int) -> list[str]:
-    """The three parties, as soon as all of them run."""
+    """Both parties, as soon as they run."""
     listed = Path(f"/proc/{number}/task/{number}/children")
-    until(lambda: len(listed.read_text().split()) == 3)
+    until(lambda: len(listed.read_text().split()) == 2)
     return listed.read_text().split()
 
 

@@ -1,4 +1,4 @@
-"""Run three parties on generated tables and report the partner's contribution (``fedsim demo``)."""
+"""Run two parties on generated tables and report the partner's contribution (``fedsim demo``)."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ from fedsim.cli.options import OutputMode, print_json, print_nothing, terminal_w
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.toml_file import set_values
-from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.job_ladder import remote_cases
 from fedsim.contribution.ladder import (
     RUNGS,
     SOLO,
@@ -42,7 +42,8 @@ from fedsim.contribution.rungs import STACKED, ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import generate_city
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
-from fedsim.linkage.encoding import Key
+from fedsim.linkage.direct.oprf import SecretKey
+from fedsim.pipeline.party_table import LASTING_SECRET_FILE, PartyData
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.protocol.messages import Phase
 from fedsim.registry import SERVICES
@@ -50,13 +51,18 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
 from fedsim.runs.approval import approve
+from fedsim.runs.budget import key_store
 from fedsim.runs.record import PREDICTED_COLUMN, RunRecord, read_run_record, read_test_predictions
 from fedsim.runs.run_folder import PROGRESS_FILE, SECRET_FILE, make_private_folder, read_ledger, run_path
+from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write
-from fedsim.wizard.file_templates import KEY_FILE
 
 FLATS = 1_500
-PARTY_NAMES = ("notary", "city", "rentals")
+PARTY_NAMES = ("city", "rentals")
+RECEIVED = {
+    "city": "an encrypted table, of which its flats open the rentals nearby",
+    "rentals": "blinded tokens; no flat, place, price or similarity",
+}
 MARKER_FILE = ".fedsim-demo"
 UNIT = "thousand S$"
 # The settings in which the job differs from what `fedsim init --yes` writes, so that the demo takes a minute.
@@ -88,11 +94,6 @@ class DemoSetup:
     def log_of(self, name: str) -> Path:
         """Return the file with the output of a party."""
         return self.folder / f"{name}.log"
-
-    @property
-    def compare(self) -> Path:
-        """The folder of the comparison."""
-        return self.folder / "compare"
 
 
 @dataclass(frozen=True)
@@ -163,18 +164,16 @@ def create_demo_folder(folder: Path) -> None:
 
 
 def write_agreement(folder: Path, seed: int) -> DemoSetup:
-    """Write what ``fedsim init`` proposes, on free ports; keys and secrets, certificates and each owner's approval.
+    """Write what ``fedsim init`` proposes, on a free port; key and secrets, certificates and each owner's approval.
 
-    Keys and secrets come from the seed, so that a second demo prints the same figures. Real ones never do.
+    Key and secrets come from the seed, so that a second demo prints the same figures. Real ones never do.
     """
     rng, now = np.random.default_rng([seed, SECRET_BYTES]), datetime.now(UTC)
-    Key(rng.bytes(SECRET_BYTES)).write(folder / KEY_FILE)
     tables = {"primary": str(folder / "city.csv"), "secondary": str(folder / "rentals.csv")}
     accept = InitRequest(tables, k=K, epochs=EPOCHS, prompt=lambda _, proposal: proposal)
     run_init(accept, folder, force=False, say=print_nothing)
-    addresses = zip(("coordinator", "primary"), free_ports(2), strict=True)
-    settings = {**FAST_TRAINING, ("seed",): str(seed)}
-    settings |= {(role, "address"): f'"127.0.0.1:{port}"' for role, port in addresses}
+    (port,) = free_ports(1)
+    settings = {**FAST_TRAINING, ("seed",): str(seed), ("primary", "address"): f'"127.0.0.1:{port}"'}
     text = set_values((folder / JOB_FILE).read_text(encoding="utf-8"), settings)
     with atomic_write(folder / JOB_FILE) as part:
         part.write_text(text, encoding="utf-8")
@@ -184,12 +183,12 @@ def write_agreement(folder: Path, seed: int) -> DemoSetup:
     for name, own in demo.parties.items():
         header = read_table(own.data.source).columns if own.data else None
         approve(job, own, header, by="fedsim demo", time=now)
-        secret = f"{rng.bytes(SECRET_BYTES).hex()}\n"
-        # The comparison links with the coordinator's secret, as the coordinator did.
-        for store in (demo.run_of(name), demo.compare if own.data is None else demo.compare / name):
-            make_private_folder(store)
-            with atomic_write(store / SECRET_FILE, mode=0o600) as part:
-                part.write_text(secret, encoding="ascii")
+        for file in (demo.run_of(name) / SECRET_FILE, own.folder / LASTING_SECRET_FILE):
+            make_private_folder(file.parent)
+            with atomic_write(file, mode=0o600) as part:
+                part.write_text(f"{rng.bytes(SECRET_BYTES).hex()}\n", encoding="ascii")
+    key = SecretKey.derive(rng.bytes(SECRET_BYTES), b"key of the demo")
+    key_store(demo.parties["rentals"]).create("rentals", now, key)
     return demo
 
 
@@ -203,7 +202,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def _train(demo: DemoSetup, printer: DemoPrinter) -> RunRecord:
-    """Run the three parties; print a line for each phase once all have exited, so that nothing disturbs the bar."""
+    """Run both parties; print a line for each phase once all have exited, so that nothing disturbs the bar."""
     with progress_bar("start, link, train", hidden=printer.silent) as move:
         run_parties(demo, move)
     record = read_run_record(demo.run_of("city"))
@@ -214,10 +213,10 @@ def _train(demo: DemoSetup, printer: DemoPrinter) -> RunRecord:
     seconds: Counter[str] = Counter()  # of the primary, by phase
     for phase in _read_progress(demo.run_of("city"))["phases"]:
         seconds[phase["name"]] += phase["seconds"]
-    terms = demo.job.secondaries["rentals"]
-    printer.phase("start", "notary, city, rentals as processes with mutual TLS", seconds["join"])
+    (links,) = record.lists
+    printer.phase("start", "city and rentals as processes with mutual TLS", seconds["join"])
     # Each message was counted by its sender and by its receiver.
-    text = f"{terms.k} similar rentals per flat, noise of sigma {terms.sigma:g}"
+    text = f"{links.k} similar rentals per flat, by {links.evaluated:,} tokens"
     printer.phase("link", text, seconds["link"], sent["link"] // 2)
     rmse = format_number(record.metrics["test"]["rmse"])
     text = f"best epoch {record.best_epoch} of {len(record.history)}; test RMSE {rmse} {UNIT}"
@@ -286,10 +285,10 @@ def _read_progress(folder: Path) -> dict[str, Any]:
 
 def _compare(demo: DemoSetup, record: RunRecord, printer: DemoPrinter) -> dict[str, Any]:
     """Train what the primary can do alone and a placebo partner, on the split of the run, and compare the run."""
-    began, results = time.perf_counter(), ResultStore(demo.compare)
-    (arrays,) = JobCases.read(demo.job, list(demo.parties.values()), demo.compare, UNIT).cases(
-        1, (demo.job.task.split,)
-    )
+    began, results, own = time.perf_counter(), ResultStore(demo.folder / "compare"), demo.parties["city"]
+    with open_party_context(demo.job, own, open_transport(own), software_versions()) as context:
+        # With the rows that the run left here, as `fedsim compare job.toml city.toml` does.
+        (arrays,) = remote_cases(context, PartyData.read(demo.job, own, approved=True), 1, UNIT)
     rungs = with_settings(demo.job.training.settings, [rung for rung in RUNGS if rung.key in COMPARED])
     rungs = with_embedding(rungs) if demo.job.sends_embedding else rungs
     model = next(rung for rung in rungs if rung.key == STACKED)
@@ -316,16 +315,6 @@ def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, r
     results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions, on_validation)
 
 
-def describe_received(job: Job) -> dict[str, str]:
-    """Return what each party of the demo receives, in a few words."""
-    embedding = ", an embedding of every linked row once" if job.sends_embedding else ""
-    return {
-        "notary": "encoded identifiers, not the key; no features, no labels",
-        "city": f"noisy similarities, pseudonyms, activations{embedding}; no rental",
-        "rentals": "requested rows and gradients; no flat, price or similarity",
-    }
-
-
 def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printer: DemoPrinter) -> None:
     """Print what each party received, by its own ledger; the rungs, the contribution and the truth.
 
@@ -333,7 +322,7 @@ def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printe
     """
     printer.say()
     printer.say("What each party received from the others, besides handshakes:")
-    for name, text in describe_received(demo.job).items():
+    for name, text in RECEIVED.items():
         ledger, own = read_ledger(demo.run_of(name)), str(demo.parties[name].party)
         received = sum(entry.bytes for entry in ledger if entry.receiver == own and entry.phase != Phase.JOIN)
         printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received).replace(' ', NO_BREAK)})")

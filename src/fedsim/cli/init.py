@@ -89,7 +89,7 @@ class InitRequest:
     date_format: CellFormat | None = None
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
     dry_run: bool = False
-    direct: bool = False
+    coordinator: bool = False
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
         """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
@@ -137,7 +137,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     _check_several(sources, request)
     if "primary" not in sources and (folder / JOB_FILE).exists():
         return _init_for_received_job(request, sources["secondary"], folder, force=force, say=say)
-    names = _propose_names(sources, request)
+    sigma = _propose_sigma(request)
+    names = propose_party_names(sources, coordinator=request.coordinator)
     files = {key: f"{name}.toml" for key, name in names.items() if key in sources or len(sources) > 1}
     _check_targets(folder, [JOB_FILE, *files.values()], force=force or request.dry_run)
     separators = detect_separators(sources, request.separators)
@@ -174,7 +175,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     plan = SetupPlan(
         names=names,
         links=links,
-        sigma=None if request.direct else proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
+        sigma=sigma,
         task=task,
         split=split,
         label=label,
@@ -182,7 +183,6 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         epochs=request.epochs,
         length=_propose_length(primary, request.epochs) if primary else None,
         own=own,
-        direct=request.direct,
         max_tokens={key: _count_tokens(primary, linked) for key, linked in links.items()} if primary else {},
     )
     # What is wrong with a column of the primary is found with every secondary, but reported once.
@@ -192,7 +192,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     written = []
     if not request.dry_run:
         texts = {JOB_FILE: render_job(plan)} | {file: render_party(plan, key, folder) for key, file in files.items()}
-        written = _write_files(folder, texts, key="primary" in sources and not request.direct)
+        written = _write_files(folder, texts, key="primary" in sources and request.coordinator)
         say(format_line("wrote", ", ".join(written)))
         say(format_line("kinds", f"change them in {' and '.join(files[key] for key in own)}, features.kinds"))
         for line in _next_step_lines(plan, folder, list(files.values())):
@@ -200,15 +200,14 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     return _summarise_plan(plan, warnings, folder, written)
 
 
-def _propose_names(sources: Mapping[str, TableSource], request: InitRequest) -> dict[str, str]:
-    """Return a name for every party of the job by its key."""
-    names = propose_party_names(sources)
-    if not request.direct:
-        return names
-    if request.sigma is not None:
-        message = "--sigma is noise on similarities, which a coordinator adds; omit it, or omit --direct"
-        raise SettingError(message, code="sigma-without-coordinator")
-    return {key: name for key, name in names.items() if key != "coordinator"}
+def _propose_sigma(request: InitRequest) -> float | None:
+    """Return the standard deviation of the noise on similarities, which a coordinator adds."""
+    if not request.coordinator:
+        if request.sigma is not None:
+            message = "--sigma is noise on similarities, which only a coordinator adds; add --coordinator, or omit it"
+            raise SettingError(message, code="sigma-without-coordinator")
+        return None
+    return proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None
 
 
 def _count_tokens(primary: TableProfile, linked: LinkageProposal) -> int:
@@ -235,7 +234,13 @@ def _init_for_received_job(
     request: InitRequest, source: TableSource, folder: Path, *, force: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Write the own file of a secondary for the job in the folder, which stays as it is."""
-    given = {"--label": request.label, "--task": request.task, "--k": request.k, "--sigma": request.sigma}
+    given: dict[str, object] = {
+        "--coordinator": request.coordinator or None,
+        "--label": request.label,
+        "--task": request.task,
+        "--k": request.k,
+        "--sigma": request.sigma,
+    }
     for option, value in {**given, "--epochs": request.epochs}.items():
         if value is not None:
             message = (
@@ -258,12 +263,10 @@ def _init_for_received_job(
     own = _find_agreed_columns(request, table, terms.columns)
     pairs = tuple(IdentifierPair(agreed, None, column) for agreed, column in own.items())
     features = _propose_features(table, {name: own}, None, of_primary=False)
+    encoding = None if terms.filters is None else proposal.EncodingProposal(terms.filters, terms.metric)
     plan = SetupPlan(
         names={"secondary": name},
-        links={
-            "secondary": LinkageProposal(pairs, terms.filters, terms.metric, terms.k, None, (), tokens=terms.tokens)
-        },
-        direct=job.direct,
+        links={"secondary": LinkageProposal(pairs, terms.k, (), terms.tokens, encoding)},
         sigma=terms.sigma,
         task=None,
         split=Guess(job.task.split, f"as in {JOB_FILE}"),
@@ -358,19 +361,22 @@ def _summarise_plan(plan: SetupPlan, warnings: list[str], folder: Path, files: S
     """Return the proposal for ``--json``."""
     linkages = {}
     for key, linked in plan.links.items():
-        kinds = {column: kind for columns, kind, _ in _linked_fields(plan, linked) for column in columns}
+        kinds = {column: kind for columns, kind, _ in _linked_fields(linked) for column in columns}
         pairs = [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs]
-        quality = asdict(linked.quality) if linked.quality else None
-        linkages[plan.names[key]] = {"link_by": pairs, "k": linked.k, "metric": linked.metric, "quality": quality}
+        linkages[plan.names[key]] = {"link_by": pairs, "k": linked.k}
+        if linked.encoding is not None:
+            quality = asdict(linked.encoding.quality) if linked.encoding.quality else None
+            linkages[plan.names[key]] |= {"metric": linked.encoding.metric, "quality": quality}
     guesses = {"label": plan.label, "task": plan.task, "split": plan.split}
     return {
+        "direct": plan.direct,
         "parties": plan.names,
         "secondaries": linkages,
         # With one secondary also without its name, as before there could be several.
         **(next(iter(linkages.values())) if len(linkages) == 1 else {}),
         **{name: guess.word if guess else None for name, guess in guesses.items()},
         "label_scale": plan.label_scale.word if plan.label_scale else "linear",
-        "sigma": plan.sigma,
+        **({} if plan.direct else {"sigma": plan.sigma}),
         **(asdict(plan.length) if plan.length else {}),
         "features": {key: [*own.learning.columns, *own.learning.linking] for key, own in plan.own.items()},
         "kinds": {key: own.learning.kinds for key, own in plan.own.items()},
@@ -483,20 +489,21 @@ def _column_hint(table: TableProfile | None) -> str:
 def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bool) -> LinkageProposal:
     if request.on:
         pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
-        return proposal.propose_linkage(tables, pairs, request.k)
+        return proposal.propose_linkage(tables, pairs, request.k, coordinator=request.coordinator)
     guessed = guess_identifiers(tables.primary, tables.secondary)
     guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in guessed), "")
 
     def link(answer: Guess) -> LinkageProposal:
         if answer is guess:
-            return proposal.propose_linkage(tables, guessed, request.k)
+            return proposal.propose_linkage(tables, guessed, request.k, coordinator=request.coordinator)
         ours, known = parse_names(answer.word), {pair.primary: pair.secondary for pair in guessed}
         theirs, secondary = [known.get(name) or name for name in ours], tables.secondary
         if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
             for name in ours:
                 proposal.column_profile(tables.primary, name)
             theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
-        return proposal.propose_linkage(tables, proposal.pairs_from_names(tables, ours, theirs), request.k)
+        pairs = proposal.pairs_from_names(tables, ours, theirs)
+        return proposal.propose_linkage(tables, pairs, request.k, coordinator=request.coordinator)
 
     hints = "\n".join(_column_hint(table) for _, table in tables.sides)
     what = f"Columns to link with {tables.secondary.name}" if several and tables.secondary else "Columns to link by"
@@ -549,7 +556,7 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
     for key, linked in plan.links.items():
         if several:
             yield format_line("secondary", plan.names[key])
-        yield from _linkage_lines(plan, linked)
+        yield from _linkage_lines(linked)
     for name, guess in (
         ("label", plan.label),
         ("task", plan.task),
@@ -568,31 +575,30 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
         yield format_line("warning", note)
 
 
-def _linked_fields(plan: SetupPlan, linked: LinkageProposal) -> Iterator[tuple[tuple[str, ...], str, str]]:
+def _linked_fields(linked: LinkageProposal) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """Yield the columns of every field with the kind of its tokens or encoding, and its resolution or size."""
-    if plan.direct and linked.tokens is not None:
-        for field_ in linked.tokens.fields:
-            yield field_.columns, field_.kind.KIND, f"tokens{field_.kind.shown and f' {field_.kind.shown}'}"
-        return
-    for linking in linked.schema.fields if linked.schema else ():
+    for field_ in linked.tokens.fields if linked.tokens else ():
+        yield field_.columns, field_.kind.KIND, f"tokens{field_.kind.shown and f' {field_.kind.shown}'}"
+    schema = linked.encoding.schema if linked.encoding else None
+    for linking in schema.fields if schema else ():
         kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
-        if linked.schema and linked.schema.positions:  # such encodings have one setting, their resolution
+        if schema and schema.positions:  # such encodings have one setting, their resolution
             (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
             detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
         yield tuple(linking.columns), kind, detail
 
 
-def _linkage_lines(plan: SetupPlan, linked: LinkageProposal) -> Iterator[str]:
+def _linkage_lines(linked: LinkageProposal) -> Iterator[str]:
     """Yield by which columns a secondary links, and how well."""
     pairs = {
         pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
     }
-    for named, kind, detail in _linked_fields(plan, linked):
+    for named, kind, detail in _linked_fields(linked):
         columns = ", ".join(" = ".join(pairs[column]) for column in named)
         yield format_line("link by", f"{columns} ({kind}, {detail})")
-    if linked.quality and not plan.direct:
+    if linked.encoding and linked.encoding.quality:
         title = "linkage"
-        for row in linked.quality.rows():
+        for row in linked.encoding.quality.rows():
             yield format_line(title, f"{row.name:<10}{row.value}")
             title = ""
 

@@ -29,9 +29,10 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run three parties on generated tables and show what the partner contributes.
+    """Run two parties on generated tables and show what the partner contributes.
 
-    Coordinator, primary and secondary run as three processes with mutual TLS. The demo needs no data and no network,
+    Primary and secondary run as two processes with mutual TLS and link directly: there is no third party and no shared
+    key. The demo needs no data and no network,
     and takes about a minute on two cores. The files it writes are the ones you would write for your own job.
     """
     from fedsim.cli.demo import run_demo
@@ -93,10 +94,12 @@ def init(
     date_format: opt.DateFormat = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to; created if missing.")] = Path(),
     coordinator: Annotated[
-        bool, flag("Write the coordinator's file for the job.toml in --out; no table is needed.", "--coordinator")
-    ] = False,
-    direct: Annotated[
-        bool, flag("Link without a coordinator and without a shared key, by oblivious tokens.", "--direct")
+        bool,
+        flag(
+            "Link by a third party, the coordinator, and a shared key, as in the paper. Without tables: write the "
+            "coordinator's file for the job.toml in --out.",
+            "--coordinator",
+        ),
     ] = False,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
@@ -114,10 +117,7 @@ def init(
     from fedsim.wizard.file_templates import secondary_keys
 
     say = opt.print_nothing if quiet or as_json else opt.echo
-    if coordinator and (primary or secondary):
-        message = "--coordinator is for the party without a table; omit --primary and --secondary"
-        raise SettingError(message, code="coordinator-with-table")
-    if coordinator:
+    if coordinator and not (primary or secondary):
         written = init_coordinator(out, force=force, say=say)
         if as_json:
             opt.print_json(written)
@@ -140,7 +140,7 @@ def init(
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
-        direct=direct,
+        coordinator=coordinator,
     )
     summary = run_init(request, out, force=force, say=say)
     if as_json:

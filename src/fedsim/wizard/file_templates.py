@@ -68,13 +68,17 @@ class SetupPlan:
     epochs: int | None = None
     length: TrainingLength | None = None
     own: dict[str, TablePlan] = field(default_factory=dict)
-    direct: bool = False  # no coordinator takes part, and there is no key
     max_tokens: Mapping[str, int] = field(default_factory=dict)  # of a direct job, where the primary's table is known
 
     @property
     def whole(self) -> bool:
         """Whether the tables of primary and secondaries are available."""
         return len(self.own) > 1
+
+    @property
+    def direct(self) -> bool:
+        """Whether no coordinator takes part; then there is no key."""
+        return all(link.encoding is None for link in self.links.values())
 
     def role_of(self, key: str) -> str:
         """Return the role of a party."""
@@ -184,13 +188,14 @@ def secondary_keys(number: int) -> list[str]:
     return ["secondary", *(f"secondary-{place}" for place in range(2, number + 1))]
 
 
-def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
+def propose_party_names(sources: Mapping[str, TableSource], *, coordinator: bool = False) -> dict[str, str]:
     """Return a name for every party by its key, derived from its table if that is available.
 
     >>> propose_party_names({"primary": Path("Flats 2020.csv.gz")})
-    {'coordinator': 'notary', 'primary': 'flats-2020', 'secondary': 'partner'}
+    {'primary': 'flats-2020', 'secondary': 'partner'}
     """
-    names = {"coordinator": COORDINATOR_NAME, "primary": "primary", "secondary": "partner"}
+    names = {"coordinator": COORDINATOR_NAME} if coordinator else {}
+    names |= {"primary": "primary", "secondary": "partner"}
     for key, source in sources.items():
         stem = source.stem if isinstance(source, SqlTable) else source.name.partition(".")[0]
         name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:MAX_PARTY_NAME_LENGTH].strip("-")

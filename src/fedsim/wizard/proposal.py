@@ -65,16 +65,23 @@ class TableProfiles:
 
 
 @dataclass(frozen=True)
+class EncodingProposal:
+    """How a coordinator compares identifiers: the schema that encodes them, its metric, and its measured quality."""
+
+    schema: Schema
+    metric: str
+    quality: LinkageQuality | None = None  # None unless both tables are available
+
+
+@dataclass(frozen=True)
 class LinkageProposal:
-    """Identifiers, the schema that encodes them, its metric, K, its measured quality, and warnings for the owners."""
+    """Identifiers, K, and warnings for the owners; how they link directly, or by a coordinator."""
 
     pairs: tuple[IdentifierPair, ...]
-    schema: Schema | None  # of filters; None for a job without them
-    metric: str
     k: int
-    quality: LinkageQuality | None  # None unless both tables are available
     notes: tuple[str, ...]
-    tokens: TokenSchema | None = None  # of a job without a coordinator
+    tokens: TokenSchema | None = None
+    encoding: EncodingProposal | None = None
 
     def columns_of(self, role: str) -> dict[str, str]:
         """Return the columns of primary or secondary by agreed name."""
@@ -108,10 +115,13 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
     return [IdentifierPair(one, one if primary else None, other if secondary else None) for one, other in both]
 
 
-def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None) -> LinkageProposal:
-    """Propose encodings for identifiers, at least one; columns that cannot be linked are an error.
+def propose_linkage(
+    tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None, *, coordinator: bool = False
+) -> LinkageProposal:
+    """Propose tokens for identifiers, at least one, or encodings for a coordinator.
 
-    By default there are fewer partners for text, of which only the nearest are near.
+    Columns that cannot be linked are an error. By default there are fewer partners for text, of which only the nearest
+    are near.
     """
     if not pairs:
         raise _no_identifiers_error(tables)
@@ -127,19 +137,30 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
     for role, table in tables.sides:
         notes += map(str, _doubtful_columns(table, [getattr(pair, role) for pair in corrected]))
     notes += _ambiguity_notes(tables.sides, corrected)
+    k = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K)
+    if not coordinator:
+        tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles)))
+        return LinkageProposal(tuple(corrected), k, tuple(notes), tokens=tokens)
+    encoding = _propose_encoding(tables, corrected, profiles, k)
+    if encoding.quality:
+        notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in encoding.quality.rows() if row.fix]
+    return LinkageProposal(tuple(corrected), k, tuple(notes), encoding=encoding)
+
+
+def _propose_encoding(
+    tables: TableProfiles, pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles], k: int
+) -> EncodingProposal:
+    has_text = any(columns[0].kind == CellType.CATEGORY for columns in profiles)
     if has_text:
-        schema, metric = Schema(list(_propose_filters(corrected, profiles))), "dice"
+        schema, metric = Schema(list(_propose_filters(pairs, profiles))), "dice"
     else:
-        schema, metric = Schema(list(_propose_positions(corrected, profiles))), "position"
-    k, quality = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K), None
-    if len(tables.sides) == 2:
-        frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
-        if min(frame.n_unique() for frame in frames) > 1:  # the first of equal records says nothing about an encoding
-            quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
-    if quality:
-        notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in quality.rows() if row.fix]
-    tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles)))
-    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes), tokens)
+        schema, metric = Schema(list(_propose_positions(pairs, profiles))), "position"
+    if len(tables.sides) < 2:
+        return EncodingProposal(schema, metric)
+    frames, quality = [_complete_records(pairs, role, table) for role, table in tables.sides], None
+    if min(frame.n_unique() for frame in frames) > 1:  # the first of equal records says nothing about an encoding
+        quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
+    return EncodingProposal(schema, metric, quality)
 
 
 def _years_as_dates(columns: IdentifierProfiles) -> IdentifierProfiles:

@@ -107,7 +107,7 @@ def test_every_later_command_reads_the_same_table():
     fedsim("init", *BOTH, "--label", "price", "--epochs", "1", "--yes")
     with Path("flats.toml").open("a", encoding="utf-8") as file:
         file.write('\n[serving]\nwhen_partner_is_away = "solo"\n')
-    files = ["notary.toml", "flats.toml", "rentals.toml"]
+    files = ["flats.toml", "rentals.toml"]
     for file in files:
         fedsim("approve", "job.toml", file, "--yes")
     trained = json.loads(fedsim("train", "job.toml", *files, "--quiet", "--json"))

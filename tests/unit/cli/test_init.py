@@ -20,7 +20,7 @@ from fedsim.config.party_file import read_party_file
 from fedsim.errors import FedSimError, InputError, SettingError
 from fedsim.linkage.encoding import Key
 from fedsim_lab.datasets.generated import firms
-from init_fixtures import BOTH, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
+from init_fixtures import BOTH, PEOPLE, REGISTERS, TOWN, error_of, fedsim, registers
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +40,11 @@ def trained(*parties: str) -> dict[str, dict[str, float]]:
 
 def test_two_tables_become_files_that_train():
     output = fedsim("init", *BOTH, "--yes", "--epochs", "1")
-    assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in output
-    assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
+    assert "fedsim train job.toml flats.toml rentals.toml" in output
+    assert "fedsim certs --primary flats --secondary rentals" in output
+    names = {path.name for path in Path().iterdir()} - {"flats.csv", "rentals.csv"}
+    assert names == {"job.toml", "flats.toml", "rentals.toml", "schemas"}
+    assert np.isfinite(trained("flats", "rentals")["test"]["rmse"])
 
 
 def test_a_positive_and_strongly_skewed_label_is_learnt_on_a_log_scale():
@@ -58,10 +61,10 @@ def test_names_link_registers_end_to_end():
     registers.theirs.rename({"name": "company"}).write_csv("theirs.csv.gz", compression="gzip")
     tables = ["--primary", "ours.parquet", "--secondary", "theirs.csv.gz"]
     result = json.loads(fedsim("init", *tables, "--yes", "--label", "late", "--epochs", "1", "--json"))
-    assert result["link_by"] == [{"primary": "name", "secondary": "company", "kind": "words"}]
+    assert result["link_by"] == [{"primary": "name", "secondary": "company", "kind": "text"}]
     assert result["task"] == "classification"
     assert "id" not in result["features"]["primary"]
-    assert trained("notary", "ours", "theirs")["test"]["accuracy"] > 0
+    assert trained("ours", "theirs")["test"]["accuracy"] > 0
 
 
 def test_tables_of_a_database_link_and_train():
@@ -75,7 +78,7 @@ def test_tables_of_a_database_link_and_train():
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir("job")
         assert 'url = "sqlite:///../city.db"\ntable = "flats"' in Path("flats.toml").read_text(encoding="utf-8")
-        assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
+        assert np.isfinite(trained("flats", "rentals")["test"]["rmse"])
 
 
 def test_the_owner_is_asked_for_the_partners_names_of_columns_it_lacks():
@@ -128,12 +131,12 @@ def test_a_class_with_a_single_record_is_refused_but_may_be_a_number():
 
 
 def test_nothing_is_replaced_without_being_told():
-    fedsim("init", *BOTH, "--yes")
+    fedsim("init", *BOTH, "--yes", "--coordinator")
     key, mode = Path("linkage.key").read_text(), Path("linkage.key").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
-    error = error_of("init", *BOTH, "--yes", "--k", "3")
+    error = error_of("init", *BOTH, "--yes", "--coordinator", "--k", "3")
     assert (error.code, error.files) == ("files-exist", ["job.toml", "notary.toml", "flats.toml", "rentals.toml"])
-    fedsim("init", *BOTH, "--yes", "--k", "3", "--force")
+    fedsim("init", *BOTH, "--yes", "--coordinator", "--k", "3", "--force")
     assert read_job(Path("job.toml")).secondaries["rentals"].k == 3
     assert Path("linkage.key").read_text() == key
 
@@ -149,7 +152,8 @@ def test_nothing_is_left_of_files_whose_writing_was_broken_off(monkeypatch):
 
     monkeypatch.setattr(Key, "generate", interrupted)
     before = sorted(Path().rglob("*"))
-    assert CliRunner().invoke(app, ["init", *BOTH, "--yes", "--out", "new/job"]).exit_code == 130
+    words = ["init", *BOTH, "--coordinator", "--yes", "--out", "new/job"]
+    assert CliRunner().invoke(app, words).exit_code == 130
     assert sorted(Path().rglob("*")) == before
 
 
@@ -166,7 +170,7 @@ def test_the_owner_is_asked_and_may_say_otherwise():
     output = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
     assert all(f"[{proposal}]" in output for proposal in ("lat,lon", "price", "regression"))
     job = read_job(Path("job.toml"))
-    assert list(encodings(job)) == ["lat"]
+    assert job.secondaries["rentals"].columns == ("lat",)
     assert job.task.kind == "classification"
     assert read_party_file(Path("flats.toml")).label.column == "age"
 
@@ -196,18 +200,20 @@ def test_a_person_names_tables_sees_columns_and_is_asked_again_after_a_typo():
 
 def test_the_coordinator_gets_its_file_by_the_job_alone():
     assert error_of("init", "--coordinator").code == "no-job-file"
-    fedsim("init", "--primary", "flats.csv", "--yes")
+    fedsim("init", "--primary", "flats.csv", "--yes", "--coordinator")
     fedsim("init", "--coordinator")
     assert str(read_party_file(Path("notary.toml")).party) == "coordinator 'notary'"
     assert error_of("init", "--coordinator").code == "files-exist"
-    assert error_of("init", "--coordinator", *BOTH).code == "coordinator-with-table"
+    fedsim("init", "--primary", "flats.csv", "--yes", "--out", "direct")
+    assert error_of("init", "--coordinator", "--out", "direct").code == "no-coordinator"
 
 
 def test_flags_are_not_asked_for():
-    output = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--sigma", "0")
-    assert "[" not in output.partition("Next")[0]
-    assert read_job(Path("job.toml")).secondaries["rentals"].tau is None
-    assert read_party_file(Path("rentals.toml")).policy.max_tau is None
+    words = ["init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression"]
+    assert "[" not in fedsim(*words).partition("Next")[0]
+    fedsim(*words, "--coordinator", "--sigma", "0", "--force")
+    assert read_job(Path("job.toml")).secondaries["rentals"].sigma is None
+    assert read_party_file(Path("rentals.toml")).policy.min_sigma is None
 
 
 def test_nobody_to_answer_is_told_about_yes():
@@ -249,14 +255,14 @@ def test_several_secondaries_become_one_job_that_passes_its_checks_and_trains():
         "register": ["landlord"],
     }
     job, flats = read_job(Path("job.toml")), read_party_file(Path("flats.toml"))
-    assert [(terms.metric, terms.k) for terms in job.secondaries.values()] == [("dice", 10), ("position", 20)]
+    kinds = [(terms.token_schema.fields[0].kind.KIND, terms.k) for terms in job.secondaries.values()]
+    assert kinds == [("text", 10), ("place", 20)]
+    assert all(terms.max_tokens > 300 for terms in job.secondaries.values())
     assert {"lat", "lon"} <= set(flats.features.columns)
     assert "landlord" not in flats.features.columns
-    names = ("notary", "flats", "rentals", "register")
+    names = ("flats", "rentals", "register")
     assert np.isfinite(trained(*names)["test"]["rmse"])
-    fedsim(
-        "certs", "--coordinator", "notary", "--primary", "flats", "--secondary", "rentals", "--secondary", "register"
-    )
+    fedsim("certs", "--primary", "flats", "--secondary", "rentals", "--secondary", "register")
     for name in names:
         fedsim("check", "job.toml", f"{name}.toml")
 
@@ -266,7 +272,7 @@ def test_the_owner_is_asked_for_the_links_with_each_secondary():
     guesses = {"rentals.csv": "lat,lon", "register.csv": "landlord"}
     assert all(f"{table}, separated by commas [{guess}]" in asked for table, guess in guesses.items())
     linked = read_job(Path("job.toml")).secondaries
-    assert [terms.encoding.columns for terms in linked.values()] == [("landlord",), ("lat",)]
+    assert [terms.columns for terms in linked.values()] == [("landlord",), ("lat",)]
 
 
 @pytest.mark.parametrize(("option", "value"), [("--on-secondary", "lat,lon"), ("--separator-secondary", ";")])
@@ -297,29 +303,24 @@ def test_questions_do_not_stand_in_the_way_of_the_object():
     assert json.loads(asked.stdout)["label"] == "price"
 
 
-def test_a_job_without_a_coordinator_needs_two_files_and_no_key():
-    fedsim("init", *BOTH, "--yes", "--direct", "--epochs", "1")
-    job = read_job(Path("job.toml"))
-    (terms,) = job.secondaries.values()
-    assert [party.name for party in job.parties] == ["flats", "rentals"]
-    assert [(field.columns, field.kind.KIND) for field in terms.token_schema.fields] == [(("lat", "lon"), "place")]
-    assert {path.name for path in Path().iterdir()} == {
-        "flats.csv",
-        "rentals.csv",
-        "job.toml",
-        "flats.toml",
-        "rentals.toml",
-        "schemas",
-    }
-    assert np.isfinite(trained("flats", "rentals")["test"]["rmse"])
+def test_a_job_with_a_coordinator_has_its_file_a_key_and_noise():
+    output = fedsim("init", *BOTH, "--yes", "--coordinator", "--epochs", "1")
+    assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in output
+    assert read_job(Path("job.toml")).secondaries["rentals"].sigma == pytest.approx(0.2)
+    assert Path("linkage.key").is_file()
+    assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
+
+
+def test_noise_on_similarities_needs_a_coordinator():
     with raises(SettingError, "sigma-without-coordinator"):
-        fedsim("init", *BOTH, "--yes", "--direct", "--sigma", "0.2", "--force")
+        fedsim("init", *BOTH, "--yes", "--sigma", "0.2")
+    assert not Path("job.toml").exists()
 
 
 def test_names_dates_and_numbers_become_tokens_of_their_kind():
     registers(["first name", "last name", "born"], ["first name", "last name", "born"])
     on = ["--on", "first name,last name,born"]
-    fedsim("init", *REGISTERS, "--yes", "--direct", "--label", "income", *on)
+    fedsim("init", *REGISTERS, "--yes", "--label", "income", *on)
     (terms,) = read_job(Path("job.toml")).secondaries.values()
     assert [field.kind.KIND for field in terms.token_schema.fields] == ["text", "text", "date"]
     assert terms.max_tokens > 0

@@ -36,7 +36,7 @@ def test_beside_a_received_job_only_the_own_file_is_written():
     own = read_party_file(Path("own/rentals.toml"))
     columns = resolve_columns(read_job(Path("own/job.toml")), own, TOWN.rentals.columns)
     assert (own.name, columns.linking, columns.features) == ("rentals", ("lat", "lon"), ("rooms", "rating", "rent"))
-    assert own.policy.min_sigma == pytest.approx(0.2)
+    assert own.linkage is None
 
 
 def test_own_names_of_the_agreed_columns_are_found_or_given_in_their_order():
@@ -71,7 +71,7 @@ def test_of_several_secondaries_the_one_of_the_tables_name_is_meant_or_none():
         fedsim("init", "--secondary", "homes.csv", "--out", "own", "--yes")
 
 
-@pytest.mark.parametrize("option", [["--label", "rent"], ["--k", "5"], ["--task", "regression"]])
+@pytest.mark.parametrize("option", [["--label", "rent"], ["--k", "5"], ["--coordinator"]])
 def test_settings_of_the_job_cannot_be_changed_beside_it(option):
     receive()
     with raises(SettingError, "job-is-agreed", option=option[0]):
@@ -88,10 +88,10 @@ def test_tables_given_the_wrong_way_round_are_swapped_after_a_question():
         fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n")
 
 
-def test_a_received_job_without_a_coordinator_needs_no_key():
-    receive("--direct")
+def test_a_received_job_with_a_coordinator_needs_its_key_and_keeps_its_noise():
+    receive("--coordinator")
     output = fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes")
     own = read_party_file(Path("own/rentals.toml"))
-    assert own.linkage is None
-    assert resolve_columns(read_job(Path("own/job.toml")), own).linking == ("lat", "lon")
-    assert "linkage.key" not in output
+    assert own.linkage is not None
+    assert own.policy.min_sigma == pytest.approx(0.2)
+    assert "linkage.key" in output

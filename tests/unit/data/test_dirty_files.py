@@ -85,7 +85,7 @@ def test_utf_16_is_recognised_with_and_without_its_mark(form):
 def test_a_mark_before_utf_8_is_no_part_of_the_first_name():
     init(TEXT.encode("utf-8-sig"))
     (terms,) = read_job(Path("job.toml")).secondaries.values()
-    assert terms.encoding.columns == ("lat", "lon")
+    assert terms.columns == ("lat", "lon")
 
 
 def test_decimal_commas_of_a_spreadsheet_are_read_by_init_and_told_where_nobody_named_them():

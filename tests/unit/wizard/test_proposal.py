@@ -24,7 +24,7 @@ def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_places_link_by_position_and_show_no_value():
-    fedsim("init", *BOTH, "--yes")
+    fedsim("init", *BOTH, "--yes", "--coordinator")
     terms = read_job(Path("job.toml")).secondaries["rentals"]
     assert [(field.columns, field.encoding) for field in terms.encoding.fields] == [
         (("lat", "lon"), PlacePosition(0.2))
@@ -44,7 +44,7 @@ def test_both_ends_of_trips_link():
     for name in ("flats", "rentals"):
         places = pl.read_csv(f"{name}.csv").rename({"lat": "start_lat", "lon": "start_lon"})
         places.with_columns(end_lat=pl.col("start_lat") + 0.01, end_lon=pl.col("start_lon")).write_csv(f"{name}.csv")
-    fedsim("init", *BOTH, "--yes", "--quiet")
+    fedsim("init", *BOTH, "--yes", "--coordinator", "--quiet")
     terms = read_job(Path("job.toml")).secondaries["rentals"]
     assert [field.columns for field in terms.encoding.fields] == [("start_lat", "start_lon"), ("end_lat", "end_lon")]
 
@@ -57,7 +57,7 @@ def test_planar_coordinates_are_not_compared_as_places_without_a_warning():
 
 
 def test_the_quality_of_the_linkage_is_measured():
-    quality = json.loads(fedsim("init", *BOTH, "--yes", "--json"))["quality"]
+    quality = json.loads(fedsim("init", *BOTH, "--yes", "--coordinator", "--json"))["quality"]
     assert quality["recall_at_k"] > 0.99
     assert quality["ties"] == 0
 
@@ -66,7 +66,7 @@ def test_ranges_beside_names_hold_all_values_and_show_none():
     tables = PEOPLE.select("last_name", staff=pl.int_range(200) * 1.5 + 40.25, income=pl.int_range(200) % 90)
     tables.write_csv("patienten.csv")
     tables.rename({"income": "premium"}).write_csv("kasse.csv")
-    fedsim("init", *REGISTERS, "--on", "last_name,staff", "--label", "income", "--yes")
+    fedsim("init", *REGISTERS, "--on", "last_name,staff", "--label", "income", "--yes", "--coordinator")
     staff = encodings(read_job(Path("job.toml")))["staff"]
     assert isinstance(staff, NumericFilter)
     assert staff.low < 40.25
@@ -79,7 +79,7 @@ def test_places_beside_names_have_thresholds_of_equal_metres():
     tables = PEOPLE.select("last_name", lat=60 + north, lon=10 + north / 4, income=pl.int_range(200) % 90)
     tables.write_csv("patienten.csv")
     tables.rename({"income": "premium"}).write_csv("kasse.csv")
-    fedsim("init", *REGISTERS, "--on", "last_name,lat,lon", "--label", "income", "--yes")
+    fedsim("init", *REGISTERS, "--on", "last_name,lat,lon", "--label", "income", "--yes", "--coordinator")
     found = encodings(read_job(Path("job.toml")))
     assert found["lon"].threshold == pytest.approx(found["lat"].threshold / math.cos(math.radians(61)), rel=0.02)
 
@@ -94,7 +94,7 @@ def test_people_link_by_names_and_birth():
     )
     people.with_columns(income=pl.col("visits") * 10).write_csv("ours.csv")
     people.rename({"First name": "first_name"}).write_csv("theirs.csv")
-    fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--label", "income")
+    fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--coordinator", "--label", "income")
     found = encodings(read_job(Path("job.toml")))
     assert [type(encoding) for encoding in found.values()] == [WordFilter, DateFilter]
     assert (found["dob"].low, found["dob"].high) == (date(1946, 1, 1), date(1976, 12, 31))
@@ -147,7 +147,7 @@ def test_legal_forms_are_written_in_one_way_in_names_of_companies_only(form):
     names = pl.Series("name", [f"{FIRST[row % 24]}{row} {form}" for row in range(200)])
     for file in ("patienten.csv", "kasse.csv"):
         PEOPLE.select(names, "visits", income=pl.int_range(200) % 90).write_csv(file)
-    fedsim("init", *REGISTERS, "--label", "income", "--yes")
+    fedsim("init", *REGISTERS, "--label", "income", "--yes", "--coordinator")
     assert bool(encodings(read_job(Path("job.toml")))["name"].legal_forms) == (form == "Ltd")
 
 
@@ -160,7 +160,7 @@ def test_titles_link_with_the_year_that_agrees_where_they_are_equal():
     theirs = pl.DataFrame({"released": out, "added": out[::-1], "score": [row % 9 for row in rows]})
     ours.with_columns(titles).write_csv("patienten.csv")
     theirs.with_columns(titles).write_csv("kasse.csv")
-    result = json.loads(fedsim("init", *REGISTERS, "--label", "votes", "--yes", "--json"))
+    result = json.loads(fedsim("init", *REGISTERS, "--label", "votes", "--yes", "--coordinator", "--json"))
     linked = [(pair["primary"], pair["secondary"]) for pair in result["link_by"]]
     assert linked == [("title", "title"), ("year", "released")]
     year = encodings(read_job(Path("job.toml")))["year"]
@@ -201,7 +201,7 @@ def test_dates_that_are_written_otherwise_are_warned_of_whether_they_link_or_not
 def test_names_that_are_all_equal_are_told_and_not_called_found():
     PEOPLE.select("last_name", "visits", income=pl.int_range(200) % 90).write_csv("ours.csv")
     PEOPLE.select("visits", last_name=pl.lit("Roe")).write_csv("theirs.csv")
-    words = ["--primary", "ours.csv", "--secondary", "theirs.csv", "--label", "income", "--yes"]
+    words = ["--primary", "ours.csv", "--secondary", "theirs.csv", "--label", "income", "--yes", "--coordinator"]
     assert error_of("init", *words).code == "constant-column"
     result = json.loads(fedsim("init", *words, "--on", "last_name", "--json"))
     assert result["quality"] is None
