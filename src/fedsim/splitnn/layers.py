@@ -95,8 +95,9 @@ def _suits_onednn(inputs: Tensor, weight: Tensor) -> bool:
     if inputs.numel() * len(weight) < ONEDNN_PRODUCTS or min(weight.shape) < ONEDNN_WIDTH:
         return False
     plain = inputs.device.type == "cpu" and inputs.dtype == weight.dtype == torch.float32
-    together = torch._C._functorch.is_batchedtensor  # members that vmap trains side by side: one product for all
-    return plain and torch.backends.mkldnn.is_available() and not (together(inputs) or together(weight))
+    # Within vmap, which trains members side by side, PyTorch computes one product for all.
+    together = torch._C._functorch.peek_interpreter_stack() is not None
+    return plain and torch.backends.mkldnn.is_available() and not together
 
 
 class Linear(nn.Linear):

@@ -159,3 +159,9 @@ def test_products_of_members_are_computed_together():
     assert inputs[0].numel() * len(weight[0]) > ONEDNN_PRODUCTS
     together = torch.vmap(linear)(inputs, weight)
     torch.testing.assert_close(together, torch.einsum("mbi,moi->mbo", inputs, weight), rtol=1e-4, atol=1e-3)
+
+
+def test_a_product_of_shared_matrices_inside_vmap_is_that_of_torch():
+    inputs, weight = _drawn(256, 100), _drawn(100, 100).requires_grad_()
+    shared = torch.vmap(lambda added: linear(inputs, weight) + added)(torch.zeros(2))
+    torch.testing.assert_close(shared[1], inputs @ weight.T, rtol=1e-4, atol=1e-3)
