@@ -306,6 +306,26 @@ for _name, _class, _summary in (
 ):
     TOKENS.register(_name, f"fedsim.linkage.direct.token_kinds:{_class}", summary=_summary)
 
+SHARES = Registry("share level")  # what an organisation lets the primary have of its rows
+SHARES.register(
+    "averages",
+    "fedsim.linkage.direct.groups:AVERAGES",
+    summary="Averages of at least m records in a cell; no record by itself.",
+    direct=True,
+)
+SHARES.register(
+    "rows",
+    "fedsim.linkage.direct.groups:ROWS",
+    summary="A vector per reached record, the average of m with similar features; exact at m = 1.",
+    direct=True,
+)
+SHARES.register(
+    "split",
+    None,
+    summary="Activations of single records at every step, for gradients that reveal labels: the paper.",
+    direct=False,
+)
+
 SPLITS = Registry("split")  # functions from the records to split and a generator to a Split
 for _name, _function, _details, _summary in (
     ("random", "draw_random", {"compared_with": "group"}, "Records one by one, as in the paper."),

@@ -17,6 +17,7 @@ from fedsim.errors import FedSimError
 from fedsim.linkage import get_metric
 from fedsim.linkage.direct import NumberTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import build_table
+from fedsim.linkage.direct.groups import AVERAGES
 from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.private_linkage import LinkageConfig, load_linkage_state, pseudonym_order, save_linkage_state
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
@@ -150,6 +151,45 @@ def direct(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]: 
     yield World(linker, ours, restart, *sides, np.arange(40), from_the_middle)
 
 
+@contextmanager
+def averaged(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]:
+    """The entries of the table are bins of at least five rows, so the linker's candidates are their middles."""
+    rng = np.random.default_rng(0)
+    ours, theirs = (pl.DataFrame({"age": rng.integers(0, 90, n)}) for n in (60, 200))
+    schema = TokenSchema((TokenField(("age",), NumberTokens(width=1.0, reach=8)),))
+    fields, key = schema.row_tokens(theirs), oprf.SecretKey.generate()
+    grouping = AVERAGES.group(fields, np.zeros((200, 1)), 5)
+    listing = AVERAGES.list(schema, fields, grouping)
+    n = len(listing.group)
+    table = build_table(schema, listing.tokens, np.arange(n, dtype=np.float32)[:, np.newaxis], key)
+    ask = partial(oprf.map_batches, key.evaluate_blinded)
+    linker = DirectLinker("rentals", table, k, TokenValues(schema, key.public, folder / "values"), ask)
+
+    def restart() -> DirectLinker:
+        linker.fitted.save(folder / "fitted")
+        fitted = FittedDirect.load(folder / "fitted", "rentals")
+        return replace(linker, fitted=fitted, vectors=dict(linker.vectors))
+
+    every = replace(linker, vectors={})
+    every.link(ours, TRAINING)
+    order = every.vectors_of(np.arange(n))[:, 0].astype(np.int64)
+    sides = ours["age"].to_list(), middles_by_definition(theirs["age"].to_numpy(), listing.place)[order].tolist()
+    yield World(linker, ours, restart, *sides, np.arange(n), from_the_middle)
+
+
+def middles_by_definition(ages: AnyArray, place: AnyArray) -> AnyArray:
+    """Return the middle of the widest bin of whose rows all are in a group, and all of the group in it, by group."""
+    middles = np.zeros(place.max() + 1, np.int64)
+    for one in range(len(middles)):
+        rows = place == one
+        for level in range(16):
+            bins = ages >> level
+            if set(bins[rows]) == set(bins[rows][:1]) and not (bins == bins[rows][0])[(place >= 0) & ~rows].any():
+                middles[one] = (bins[rows][0] << level) + (1 << level >> 1)
+                break
+    return middles
+
+
 def from_the_middle(number: float, other: float) -> float:
     """Return one minus the similarity of a number and another's bin of width 1."""
     return 1.0 - 8.0 / (8.0 + abs(other + 0.5 - number))
@@ -169,7 +209,7 @@ def quietly(work: Callable[..., Any], *given: Any) -> None:
         return
 
 
-LINKERS = {"local": local, "filters in this process": filtered, "coordinator": coordinated, "direct": direct}
+LINKERS = {"local": local, "filters in this process": filtered, "coordinator": coordinated, "direct": direct, "averages": averaged}
 
 
 @pytest.fixture(params=LINKERS.values(), ids=LINKERS)
@@ -215,8 +255,12 @@ def test_new_records_are_linked_as_the_same_records_in_training_also_after_a_res
         np.testing.assert_array_equal(new.overall.astype(np.float32), trained.overall[rows].astype(np.float32))
 
 
-def test_fewer_candidates_than_partners_is_an_error_that_names_both(opened):
+def test_fewer_candidates_than_partners_are_filled_up_or_an_error_that_names_both(opened):
     world = opened(k=41)
+    if isinstance(world.linker, DirectLinker):
+        filled = world.linker.link(world.records, TRAINING).partner[:, len(world.partner) :]
+        assert (filled == len(world.partner)).all()
+        return
     with pytest.raises(FedSimError) as caught:
         world.linker.link(world.records, TRAINING)
     assert caught.value.code in ("k-too-large", "peer-stopped")  # of the linker itself, or as its peer reports it

@@ -25,12 +25,13 @@ from fedsim.config.toml_file import (
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.hyperparameters import TrainingSettings, hyperparameters
+from fedsim.linkage.direct.groups import ShareLevel
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.addresses import RELAY_SCHEME, split_address
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
-from fedsim.registry import METHODS, METRICS, PRESETS, SPLITS, WIRE_FORMATS
+from fedsim.registry import METHODS, METRICS, PRESETS, SHARES, SPLITS, WIRE_FORMATS
 
 if TYPE_CHECKING:
     from fedsim.linkage.private_linkage import LinkageConfig
@@ -47,6 +48,7 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("protection", "embedding"): None,
     ("protection", "retention_days"): None,
 }
+DIRECT_TERMS = {"k", "tokens", "max_tokens", "share", "m"}  # of a secondary in a job without a coordinator
 METRES_PER_KM = 1000.0
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
@@ -309,18 +311,45 @@ class SecondaryTerms(ConfigSection):
     """With `tokens`: how many of them the primary may have evaluated by this secondary, over all jobs and predictions,
     unless the policy of the secondary says otherwise. Every guess of an identifier costs at least one, so a number near
     what the primary's records need (about 130 per name, 10 to 60 per place, number or date) is safest."""
+    share: Annotated[str | None, OneOf(SHARES)] = setting(None, example="averages")
+    """What the primary may have of this secondary's records. `averages`: one average of at least `m` records for every
+    cell of a place, bin of a number or date, or code; no record by itself, and nothing finer than the smallest cell.
+    `rows`: one vector per record that it reaches, the average of at least `m` records with similar features. `split`:
+    activations and gradients, which reveal labels; needs a coordinator. Default: `rows`, or with a coordinator what
+    `protection.gradients` says. A table keeps its level, `m`, cells and columns for all jobs."""
+    m: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=10)
+    """With `tokens`: the least number of records behind every value that the primary gets. Default: 10 for `averages`,
+    5 for `rows`. With 1, the primary can compute the chosen columns of every record that it reaches."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if (self.filters is None) == (self.tokens is None):
             message = "give tokens, for a job without a coordinator, or a schema of filters, for one with a coordinator"
             raise RuleError(message, "tokens", code="tokens-or-schema")
-        kept = {"k", "tokens", "max_tokens"} if self.tokens else {*type(self).model_fields} - {"max_tokens"}
+        kept = DIRECT_TERMS if self.tokens else {*type(self).model_fields} - {"max_tokens", "m"}
         for name in type(self).model_fields:
             if name in self.model_fields_set - kept:
                 what = "tokens" if self.tokens else "a schema of filters"
                 raise RuleError(f"'{name}' has no effect with {what}; remove it", name, code="setting-not-applicable")
         return self
+
+    @model_validator(mode="after")
+    def _choose_share(self) -> Self:
+        if self.tokens is None:
+            return self
+        share = self.share or "rows"
+        if not SHARES.detail(share, "direct"):
+            message = f"share '{share}' sends activations and gradients, which needs a coordinator"
+            raise RuleError(f"{message}; choose averages or rows", "share", code="needs-coordinator")
+        level: ShareLevel = SHARES[share]
+        level.check(self.tokens)
+        m = level.M if self.m is None else self.m
+        if m < level.LEAST:
+            message = (
+                f"m = {m} shows single records, but share '{share}' shows none; choose m of at least {level.LEAST}"
+            )
+            raise RuleError(message, "m", code="m-too-small")
+        return self.model_copy(update={"share": share, "m": m})
 
     @model_validator(mode="after")
     def _choose_metric(self) -> Self:
@@ -360,6 +389,12 @@ class SecondaryTerms(ConfigSection):
         if self.tokens is None:
             raise SettingError("this secondary is linked by filters, so there are no tokens", code="no-tokens")
         return self.tokens
+
+    @property
+    def level(self) -> ShareLevel:
+        """What the encrypted table lists; a job with a coordinator has none."""
+        found: ShareLevel = SHARES[self.share or "rows"]
+        return found
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -497,6 +532,11 @@ class Job(ConfigFile):
             if not self.direct and terms.tokens is not None:
                 message = "tokens need no coordinator; remove the section [coordinator], or give a schema of filters"
                 raise RuleError(message, "secondaries", name, "tokens", code="needless-coordinator")
+            shared = "rows" if self.protection.sealed else "split"
+            if not self.direct and terms.share not in (None, shared):
+                fix = "gradients = 'none' for rows, none for split" if terms.share != "averages" else "no coordinator"
+                message = f"with this coordinator and [protection], '{shared}' is shared, not '{terms.share}'; it needs"
+                raise RuleError(f"{message} {fix}", "secondaries", name, "share", code="share-unlike-protection")
         if self.direct and not self.protection.sealed:
             sealed = self.protection.model_copy(update={"gradients": "none"})
             return self.model_copy(update={"protection": sealed})
@@ -527,7 +567,7 @@ class Job(ConfigFile):
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
         for secondary, terms in settings["secondaries"].items():
-            kept = {"k", "tokens", "max_tokens"} if self.direct else {*terms} - {"tokens", "max_tokens"}
+            kept = DIRECT_TERMS if self.direct else {*terms} - {"tokens", "max_tokens", "share", "m"}
             settings["secondaries"][secondary] = {name: term for name, term in terms.items() if name in kept}
         if self.direct:
             del settings["coordinator"]

@@ -173,7 +173,10 @@ class Policy(ConfigSection):
     reaches a row learns its finest cell."""
     min_list_rows: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=2)
     """Secondary only: number of rows below which a token is left out of its encrypted table, so that nobody reaches a
-    row by what it alone has. Links become worse. Default: 1."""
+    row by what it alone has. Links become worse. Default: 1. A cell of `averages` has `m` rows anyway."""
+    min_m: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=10)
+    """Secondary only: smallest accepted `m` of a job without a coordinator: the least number of its records behind each
+    value that the primary gets."""
     report_metrics: bool = False
     """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
     such as NVFlare. Otherwise the engine learns only which epoch is done."""

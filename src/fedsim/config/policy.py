@@ -38,7 +38,7 @@ def policy_violations(job: Job, party_file: PartyFile, n_records: int | None = N
     >>> [violation.rule for violation in policy_violations(job, party_file)]  # doctest: +SKIP
     ['max_tau', 'max_k']
     """
-    checks = (_check_linkage, _check_counts, _check_cut, _check_parties, _check_own)
+    checks = (_check_linkage, _check_counts, _check_share, _check_cut, _check_parties, _check_own)
     found = [violation for check in checks for violation in check(job, party_file)]
     broken = [PolicyViolation(rule, f"{party_file.party} {message}") for rule, message in found]
     return broken if n_records is None else broken + record_count_violations(party_file, n_records)
@@ -99,6 +99,13 @@ def _check_tokens(terms: SecondaryTerms, policy: Policy) -> Violations:
     least = policy.min_cell_metres
     if least is not None and cells and min(cells) < least:
         yield "min_cell_metres", f"requires cells of at least {least:g} metres, but the job has {min(cells):g}"
+
+
+def _check_share(job: Job, party_file: PartyFile) -> Violations:
+    terms, least = job.secondaries.get(party_file.name), party_file.policy.min_m
+    if terms is not None and least is not None and (terms.m or 1) < least:
+        has = "single records" if terms.m is None else f"m = {terms.m}"
+        yield "min_m", f"requires m of at least {least}, but the job has {has}"
 
 
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:

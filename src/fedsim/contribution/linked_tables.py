@@ -22,6 +22,7 @@ from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.direct_linker import DirectLinker
 from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData
+from fedsim.pipeline.release import Release, release_table
 from fedsim.runs.run_folder import ENCODED_FOLDER, make_private_folder
 from fedsim.runtime.run_store import RunStore, network_features
 from fedsim.splitnn import Features
@@ -117,10 +118,21 @@ class TokenLinkedTable(TableOfJob):
         vectors, every = self._linker.vectors_of(rows), np.arange(len(self.equal))
         # Pseudonyms hide which row is the exact match, but rows with the same vector are one to a model.
         found = {vector.tobytes(): at for at, vector in enumerate(vectors)}
-        at = [found.get(vector.tobytes(), -1) for vector in self.embedding]
-        equal = np.append(at, -1)[self.equal]
+        at = np.array([found.get(vector.tobytes(), -1) for vector in self.embedding] + [-1])
+        equal = at[np.append(self._released.place, -1)[self.equal]]
         partner = place.reshape(links.partner.shape)
         return LinkedSecondary(Features(vectors), every, partner, links.similarity, equal, self.name, vectors)
+
+    @cached_property
+    def _released(self) -> Release:
+        """What the secondary's table shows."""
+        table = self.secondary.table
+        return release_table(table, table.fit_features(least=table.job.secondaries[self.name].m or 1))
+
+    @cached_property
+    def features(self) -> Features:
+        """What is embedded of rows or groups."""
+        return self.secondary.store.protect_features(self._released.features, self.secondary.table)
 
     @cached_property
     def _linker(self) -> DirectLinker:
@@ -134,11 +146,11 @@ class TokenLinkedTable(TableOfJob):
     def _encrypted(self, schema: TokenSchema, key: SecretKey) -> EncryptedTable:
         """Return the secondary's table, which is encrypted once."""
         identifiers = self.secondary.table.token_identifiers(self.name)
-        least = self.secondary.table.own.policy.least_list_rows
-        content = [frame_digest(identifiers), arrays_digest(self.embedding), str(least)]
+        released, least = self._released, self.secondary.table.own.policy.least_list_rows
+        content = [frame_digest(identifiers), arrays_digest(self.embedding, released.place), str(least)]
         path = self._path(self.secondary, schema, key, *content).with_suffix(".safetensors")
         if not path.is_file():
-            build_table(schema, identifiers, self.embedding, key, min_rows=least).save(path)
+            build_table(schema, released.tokens, self.embedding, key, min_rows=released.min_rows(least)).save(path)
         return EncryptedTable.load(path, schema)
 
     def _evaluated(self, schema: TokenSchema, key: SecretKey) -> TokenValues:

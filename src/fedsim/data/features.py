@@ -90,8 +90,10 @@ class CodedColumn:
         return self.levels.codes(cells)
 
 
-def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int) -> OneHotColumn | CodedColumn:
-    """Fit a column of categories on its training rows.
+def fit_category(
+    cells: pl.Series, *, party: str, seldom: int, most_one_hot: int, codes: bool = True
+) -> OneHotColumn | CodedColumn:
+    """Fit a column of categories on its training rows; without ``codes`` only the most frequent have columns.
 
     >>> fit_category(pl.Series("town", ["a", "b", "a", "b"]), party="primary", seldom=2, most_one_hot=16).names
     ('town=a', 'town=b')
@@ -104,7 +106,8 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
         fault = f"is not a category, because {single:,} of its {total:,} training rows have a value of their own"
         message = f"{party}: column '{cells.name}' {fault}; {fix}"
         raise InputError(message, code="free-text", column=cells.name, party=party, decimal_commas=bool(commas))
-    known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
+    frequent = counts.filter(pl.col("rows") >= seldom).sort("rows", cells.name, descending=[True, False])
+    known = frequent[cells.name].head(len(frequent) if codes else most_one_hot).sort().to_list()
     levels = CategoryLevels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)
 
@@ -315,7 +318,8 @@ ENCODERS: dict[str, tuple[type[ColumnEncoder], CellType]] = {
 
 @dataclass(frozen=True)
 class FeatureRules:
-    """Rules that are not learnt: declared ``kinds`` by column, the limit on one-hot columns, the limit for rare rows.
+    """Rules that are not learnt: declared ``kinds`` by column, the limit on one-hot columns, the limit for rare rows,
+    and whether a column of more categories becomes ``codes``, which have no average, or keeps the most frequent.
 
     Numeric ``identifiers`` get a periodic embedding, as latitude and longitude always do.
     """
@@ -324,6 +328,7 @@ class FeatureRules:
     identifiers: tuple[str, ...] = ()
     most_one_hot: int = 16
     seldom: int = 2
+    codes: bool = True
 
     def __post_init__(self) -> None:
         validate_integer(self.most_one_hot, "most_one_hot", least=0)
@@ -364,6 +369,25 @@ class FeaturePreprocessor:
         """The numeric columns that get a periodic embedding."""
         chosen = [encoder.column for encoder in self._numeric if isinstance(encoder, NumberColumn) and encoder.periodic]
         return tuple(self.names.index(column) for column in chosen)
+
+    @property
+    def gaps(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return which numbers of a record are missing where others, which mark that, are 1."""
+        found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        marks, first = {}, 0
+        for encoder in self._numeric:
+            number = encoder.days if isinstance(encoder, DateColumn) else encoder
+            if isinstance(number, NumberColumn) and number.missing:
+                marks[encoder.column] = first + 1
+                values = (first, *range(first + 2, first + len(encoder.names)))
+                found.append((values, (first + 1,)))
+            first += len(encoder.names)
+        for way in self.displacements:
+            known = tuple(marks[column] for column in (*way.start, *way.end) if column in marks)
+            if known:
+                found.append((tuple(range(first, first + len(way.names))), known))
+            first += len(way.names)
+        return found
 
     @property
     def _numeric(self) -> list[NumberColumn | OneHotColumn | DateColumn]:
@@ -529,7 +553,8 @@ def fit_preprocessor(
         elif wanted is CellType.DATE:
             encoders.append(fit_date(cells))
         else:
-            encoders.append(fit_category(cells, party=party, seldom=rules.seldom, most_one_hot=rules.most_one_hot))
+            limits = {"seldom": rules.seldom, "most_one_hot": rules.most_one_hot}
+            encoders.append(fit_category(cells, party=party, codes=rules.codes, **limits))
     numbers = [encoder.column for encoder in encoders if isinstance(encoder, NumberColumn)]
     return FeaturePreprocessor(party, tuple(encoders), fit_displacements(frame, numbers, party=party, rows=rows))
 

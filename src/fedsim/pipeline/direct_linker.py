@@ -19,7 +19,6 @@ from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.linker import not_linked, unreadable_links
 from fedsim.storage.tensor_file import load_tensors, save_tensors
 from fedsim.types import AnyArray, Flags, Floats32, Integers, Links, Scale
-from fedsim.validation import validate_k
 
 FITTED_FORMAT = "fedsim direct links 1"
 
@@ -92,12 +91,11 @@ class DirectLinker:
     progress: Callable[[int, int], object] | None = None
 
     def link(self, records: Any, training: Integers) -> Links:
-        k = validate_k(self.k, self.table.rows, self.secondary)
         queries = self.encode_new(records)
         opened = self._open(queries, self.progress)
         counted = np.isin(np.arange(queries[0].n), training)
         rivals = opened.pairs.fit_rivals(counted)
-        found = opened.pairs.best(k, rivals, opened.among)
+        found = opened.pairs.best(self.k, rivals, opened.among)
         distances = 1.0 - found.similarity[counted]  # (n, K, F)
         scales = [fit_scale(of[np.isfinite(of)]) for of in np.moveaxis(distances, -1, 0)]
         linked = np.isin(np.arange(self.table.rows), found.partner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preproce
 from fedsim.data.splits import SplitRecords, group_matching_records
 from fedsim.data.table_reader import frame_digest, infer_numbers
 from fedsim.errors import InputError, PolicyError, SettingError
+from fedsim.linkage.direct.groups import COMMON_CATEGORIES
 from fedsim.linkage.encoding import (
     Key,
     NormalisingEncoding,
@@ -127,9 +128,20 @@ class PartyData:
             read_cells(column, CellType.DATE).require(party, allow_missing=True) for column in columns
         )
 
-    def fit_features(self, rows: Integers | None = None) -> FeaturePreprocessor:
-        """Learn from some rows (by default all) how the features become network inputs."""
+    def digests(self, columns: Iterable[str]) -> list[bytes]:
+        """Return a digest of these cells of every record, by which it is recognised in another job or table."""
+        cells = [pl.col(name).cast(pl.String).fill_null("\0") for name in dict.fromkeys(columns)]
+        lines = self.frame.select(pl.concat_str(cells, separator="\x1f")).to_series()
+        return [files.record_digest(line.encode()) for line in lines]
+
+    def fit_features(self, rows: Integers | None = None, least: int = 1) -> FeaturePreprocessor:
+        """Learn from some rows (by default all) how the features become network inputs.
+
+        With ``least`` above 1 they are numbers only, which have averages, and name no category of fewer rows.
+        """
         rules = FeatureRules(kinds=self.own.features.kinds, identifiers=self.columns.linking)
+        if least > 1:
+            rules = replace(rules, seldom=least, most_one_hot=COMMON_CATEGORIES, codes=False)
         label = self.columns.label
         return fit_preprocessor(self.typed_features, party=str(self.own.party), rows=rows, rules=rules, label=label)
 

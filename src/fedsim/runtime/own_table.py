@@ -12,11 +12,14 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
 from fedsim.linkage.direct.exchange import TokenEvaluator
+from fedsim.linkage.direct.key_store import Shown
 from fedsim.pipeline.party_table import PartyData
+from fedsim.pipeline.release import Release, release_table
 from fedsim.protocol.messages import Role
 from fedsim.protocol.roles.table_role import TableFile, TableResponder
 from fedsim.protocol.session import Session, send_notices
@@ -39,7 +42,17 @@ class OwnTable:
         own, self.context = context.party_file, context
         self.keys, self.terms = key_store(own), context.job.secondaries[own.name]
 
-    def file(self, table: PartyData, vectors: Floats32, session: Session | None) -> TableFile:
+    def release(self, table: PartyData, preparation: FeaturePreprocessor) -> Release:
+        """Return what the table shows, in groups that are the same in all jobs."""
+        released = release_table(table, preparation, self.keys)
+        facts = {"share": self.terms.share, "m": self.terms.m, "vectors": released.vectors}
+        left_out = int((released.place < 0).sum())
+        self.context.connection.record_event("groups formed", {**facts, "rows": len(released.place), "out": left_out})
+        if left_out:
+            log.info("%s of %s rows are in no group of %s and are not shown", left_out, len(table), self.terms.m)
+        return released
+
+    def file(self, table: PartyData, released: Release, vectors: Floats32, session: Session | None) -> TableFile:
         """Return the encrypted table, which is built once per content and key; ``session`` is told to wait.
 
         Its file is named by both: a job that runs at the same time with the same schema and other features, or for
@@ -49,10 +62,13 @@ class OwnTable:
         if not self.keys.record(name).keys:
             self.keys.create(name, datetime.now(UTC))
             self.context.connection.record_event("key created", {"table": name})
+        job, now = self.context.job, datetime.now(UTC).isoformat(timespec="seconds")
+        terms = self.terms.share or "", self.terms.m or 1, released.vectors
+        self.keys.add_shown(name, Shown(job.primary.name, job.hash, now, *terms))
         key = self.keys.key(name)
         folder, identifiers = self.context.party_file.folder / TABLES_FOLDER, table.token_identifiers(name)
-        least = self.context.party_file.policy.least_list_rows
-        content = [schema.fingerprint.hex(), key.public.hex(), frame_digest(identifiers), arrays_digest(vectors), least]
+        least, of_rows = self.context.party_file.policy.least_list_rows, arrays_digest(vectors, released.place)
+        content = [schema.fingerprint.hex(), key.public.hex(), frame_digest(identifiers), of_rows, least]
         of_key = key.public.hex()[:16]
         path = folder / f"{of_key}-{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.safetensors"
         with suppress(FileError):  # none yet, or damaged
@@ -63,7 +79,8 @@ class OwnTable:
         remove_paths(stale)  # their keys were destroyed
         with _while_waiting(session):
             progress = LinkageProgress(self.context, name, len(vectors), "the encrypted table")
-            built = build_table(schema, identifiers, vectors, key, min_rows=least, progress=progress)
+            least = released.min_rows(least)
+            built = build_table(schema, released.tokens, vectors, key, min_rows=least, progress=progress)
             replace(built, owner=name).save(path)
         found = _described(path, vectors)
         self.context.connection.record_event("table built", {"rows": len(vectors), "bytes": found.size})

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import safetensors.numpy
 import torch
 from safetensors import SafetensorError
@@ -103,7 +102,8 @@ class _OwnPart:
         """How features become network inputs, learnt from our table when the job was first run."""
         if self.store.has_weights(TRAINED_MODEL):
             return FeaturePreprocessor.from_json(self.store.load_weights(TRAINED_MODEL)[1]["preparation"])
-        return self.table.fit_features()
+        terms = self.context.job.secondaries[self.context.party_file.name]
+        return self.table.fit_features(least=terms.m or 1)
 
     def features(self) -> Features:
         """Return the features with the noise that the job requires."""
@@ -139,7 +139,9 @@ def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> SecondaryRe
     context, store, table = part.context, part.store, part.table
     part.charge_job(longest_training(context.job)[0])
     order, digest = _load_or_fetch_order(context, table, store, coordinator)
-    shown = _ShownRecords(context, part.budget, record_digests(table))
+    shown = _ShownRecords(
+        context, part.budget, table.digests([*table.columns.linking, *(table.columns.features or ())])
+    )
     shown.add(order.linked)
     features, embedding = part.features(), None
     if context.job.sends_embedding:
@@ -158,8 +160,10 @@ def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> TableResponde
 
 def _table_file(part: _OwnPart, own: OwnTable, session: Session | None = None) -> TableFile:
     part.charge_job(0)
-    vectors = part.store.embed_features(part.features(), part.context.party_file.name, part.store.lasting_seed)
-    return own.file(part.table, vectors, session)
+    released = own.release(part.table, part.preparation)
+    features = part.store.protect_features(released.features, part.table)
+    vectors = part.store.embed_features(features, part.context.party_file.name, part.store.lasting_seed)
+    return own.file(part.table, released, vectors, session)
 
 
 def write_table(context: PartyContext, path: Path) -> TableFile:
@@ -389,14 +393,6 @@ def _record_spending(context: PartyContext, spent: Spending) -> None:
         counts["most uses of a record"] = spent.most_uses
     primary = context.peer(Role.PRIMARY)
     context.connection.record_peer_event("budget", primary, {"primary": primary.name, **counts})
-
-
-def record_digests(table: PartyData) -> list[bytes]:
-    """Return a digest of every record's cells, by which it is recognised in another job or table."""
-    columns = [*table.columns.linking, *(table.columns.features or ())]
-    cells = [pl.col(name).cast(pl.String).fill_null("\0") for name in dict.fromkeys(columns)]
-    lines = table.frame.select(pl.concat_str(cells, separator="\x1f")).to_series()
-    return [record_digest(line.encode()) for line in lines]
 
 
 def longest_training(job: Job, n_trained: int | None = None) -> tuple[int, int]:

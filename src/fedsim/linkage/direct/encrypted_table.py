@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fedsim.errors import FingerprintError, InputError, SettingError
 from fedsim.linkage.direct import oprf
 from fedsim.linkage.direct.token_kinds import ALONE, NO_SHARE, WHOLE_CAP, TokenKind, Tokens
-from fedsim.linkage.direct.token_schema import TokenSchema
+from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
 from fedsim.privacy.keyed_prng import secret_permutation
 from fedsim.storage.tensor_file import arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, Bits, Floats32, Integers, Words
@@ -216,7 +216,7 @@ def build_table(
     schema
         The public schema of the job.
     records
-        The table with the columns that the schema names.
+        The table with the columns that the schema names, or the tokens of what it lists, by field.
     vectors
         What the primary gets of each row, (rows, values).
     key
@@ -234,7 +234,7 @@ def build_table(
     2
     """
     validate_integer(min_rows, "min_rows", least=1)
-    fields = schema.row_tokens(records)
+    fields: list[FieldTokens] = records if isinstance(records, list) else schema.row_tokens(records)
     n = fields[0].n
     if vectors.ndim != 2 or len(vectors) != n:
         raise InputError(f"{len(vectors)} vectors for {n} rows; give one per row", code="vector-count")

@@ -12,17 +12,22 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from fedsim.errors import FileError, PolicyError
+from fedsim.linkage.direct.groups import Grouping
 from fedsim.linkage.direct.oprf import SecretKey
-from fedsim.storage.files import atomic_write, check_private, ensure_folder, remove_abandoned_parts
+from fedsim.linkage.direct.recorded_groups import RecordedGroups
+from fedsim.storage.files import atomic_write, check_private, ensure_folder, remove_abandoned_parts, remove_paths
+from fedsim.storage.tensor_file import arrays_digest
 
-KEY_FORMAT = "fedsim table key 1"
+KEY_FORMAT = "fedsim table key 2"
+Update = Callable[[RecordedGroups], tuple[Grouping, RecordedGroups]]
 
 
 @dataclass(frozen=True)
@@ -35,17 +40,33 @@ class KeyLife:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What a primary was sent in a job: how many ``vectors``, each of ``m`` rows or more, and when (ISO 8601)."""
+
+    primary: str
+    job: str
+    time: str
+    share: str
+    m: int
+    vectors: int
+
+
+@dataclass(frozen=True)
 class KeyRecord:
     """The keys that a table ever had, oldest first, and the tokens evaluated for each primary, over all of them.
 
     ``last`` has the digest of each primary's last request to the present key: repeated after a restart, it costs
-    nothing.
+    nothing. ``terms`` are those by which averages of the table were first shown, if any were; ``groups`` is the digest
+    of the file with its groups; ``shown`` says what was shown to whom, oldest first.
     """
 
     keys: tuple[KeyLife, ...] = ()
     evaluated: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, str] = field(default_factory=dict)
     secret: str | None = field(default=None, repr=False)
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    groups: str = ""
+    shown: tuple[Shown, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,6 +159,46 @@ class KeyStore:
             self._write(table, replace(record, evaluated=counts, last=last))
             return before + tokens
 
+    def update_groups(self, table: str, terms: Mapping[str, Any], update: Update) -> Grouping:
+        """Return the groups of a table's rows, as they are for life.
+
+        Parameters
+        ----------
+        table
+            The table.
+        terms
+            The terms of the job by which groups are formed; any others than those of the first job are refused.
+        update
+            Given what was recorded, returns the groups of the present rows and what is to be recorded.
+        """
+        with self._locked(table):
+            record = self._read(table)
+            changed = [name for name in terms if record.terms and terms[name] != record.terms.get(name)]
+            if changed:
+                before = ", ".join(f"{name} = {record.terms.get(name)}" for name in changed)
+                message = f"averages of table '{table}' were first shown with {before}; no job may have another"
+                hint = "because differences of averages would show fewer records: correct the job"
+                raise PolicyError(f"{message}, {hint}", code="terms-bound", rule="m", changed=changed)
+            path = self._groups_path(table, record.groups)
+            known = RecordedGroups.load(path) if record.groups else RecordedGroups.empty()
+            grouping, after = update(known)
+            if after is not known:
+                digest = arrays_digest(after.rows, after.grouping.group)
+                after.save(self._groups_path(table, digest))
+                self._write(table, replace(record, terms=dict(terms), groups=digest))
+                remove_paths([path] if record.groups else [])
+            return grouping
+
+    def add_shown(self, table: str, shown: Shown) -> None:
+        """Record what a primary was sent, once for a job."""
+        with self._locked(table):
+            record = self._read(table)
+            if all((shown.primary, shown.job) != (of.primary, of.job) for of in record.shown):
+                self._write(table, replace(record, shown=(*record.shown, shown)))
+
+    def _groups_path(self, table: str, digest: str) -> Path:
+        return self._path(table).with_name(f"{table}-{digest[:16]}.groups")
+
     def _add_key(self, table: str, record: KeyRecord, now: datetime, key: SecretKey) -> SecretKey:
         life = KeyLife(key.public.hex(), now.isoformat())
         self._write(table, replace(record, keys=(*record.keys, life), secret=key.scalar.hex()))
@@ -164,7 +225,9 @@ class KeyStore:
             facts = json.loads(path.read_bytes())
             intact = facts.pop("sha256") == _digest(facts)
             keys, evaluated = tuple(KeyLife(**life) for life in facts["keys"]), dict(facts["evaluated"])
-            record = KeyRecord(keys, evaluated, dict(facts["last"]), facts["secret"])
+            shown = tuple(Shown(**of) for of in facts["shown"])
+            bound = dict(facts["terms"]), str(facts["groups"]), shown
+            record = KeyRecord(keys, evaluated, dict(facts["last"]), facts["secret"], *bound)
             known = intact and facts["format"] == KEY_FORMAT and all(type(count) is int for count in evaluated.values())
             usable = record.secret is None or SecretKey(bytes.fromhex(record.secret)).public.hex() == keys[-1].public
         except OSError as error:

@@ -73,7 +73,8 @@ class TokenKind(Protocol):
     """One kind of identifier, which reads ``COLUMNS`` columns of cells of type ``CELLS``.
 
     ``RIVALS`` says whether a row that resembles many records counts less for each of them. ``OPENS`` says what a record
-    and a row must have in common for the record to open the row.
+    and a row must have in common for the record to open the row. The tokens of a row are nested cells, narrowest first,
+    if the kind is ``NESTED``: then rows may be grouped by them.
     """
 
     KIND: ClassVar[str]
@@ -81,6 +82,7 @@ class TokenKind(Protocol):
     COLUMNS: ClassVar[int]
     RIVALS: ClassVar[bool]
     OPENS: ClassVar[str]
+    NESTED: ClassVar[bool]
 
     @property
     def cap(self) -> int:
@@ -107,6 +109,10 @@ class TokenKind(Protocol):
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         """Return which tokens of rows are listed, given the lengths of their lists, (T,)."""
+        ...
+
+    def middle(self, hint: Integers, level: Integers) -> Integers:
+        """Return the finest cell in the middle of the cells of these levels around finest cells, (n,)."""
         ...
 
     def similarity(self, shared: SharedTokens) -> Floats:
@@ -195,6 +201,7 @@ class TextTokens:
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = True
     OPENS: ClassVar[str] = "two words, or two parts of a single word,"
+    NESTED: ClassVar[bool] = False
     shown: ClassVar[str] = ""
 
     samples: int = 80
@@ -219,6 +226,9 @@ class TextTokens:
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return np.asarray(length <= np.where(tokens.part == WHOLE, WHOLE_CAP, self.cap))
+
+    def middle(self, hint: Integers, level: Integers) -> Integers:
+        return hint
 
     def similarity(self, shared: SharedTokens) -> Floats:
         vote, pairs = self.samples / SAMPLES_PER_VOTE, len(shared.record)
@@ -317,6 +327,7 @@ class CodeTokens:
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = False
     OPENS: ClassVar[str] = "the value"
+    NESTED: ClassVar[bool] = True
     shown: ClassVar[str] = ""
     most: ClassVar[tuple[int, int]] = (1, 1)
 
@@ -335,6 +346,9 @@ class CodeTokens:
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return np.asarray(length <= self.cap)
+
+    def middle(self, hint: Integers, level: Integers) -> Integers:
+        return hint
 
     def similarity(self, shared: SharedTokens) -> Floats:
         return np.ones(len(shared.record))
@@ -357,6 +371,11 @@ def _grid_tokens(cells: Sequence[tuple[Integers, ...]], hint: Integers) -> Token
     record = np.repeat(np.arange(n), token.shape[1])
     share = np.full(len(record), ALONE, np.int64)
     return Tokens(record, token.ravel(), part.ravel(), share, np.repeat(hint, token.shape[1]))
+
+
+def _middle_cells(finest: Integers, level: Integers) -> Integers:
+    """Return the finest cells right of the middle of cells of some levels; a finest cell is its own middle."""
+    return np.asarray((finest >> level << level) + (1 << level >> 1))
 
 
 def _leaves(tokens: Tokens, length: Integers, cap: int) -> Flags:
@@ -406,6 +425,7 @@ class NumberTokens:
     COLUMNS: ClassVar[int] = 1
     RIVALS: ClassVar[bool] = False
     OPENS: ClassVar[str] = "a bin"
+    NESTED: ClassVar[bool] = True
 
     width: float
     levels: int = 16
@@ -436,6 +456,9 @@ class NumberTokens:
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return _leaves(tokens, length, self.cap)
+
+    def middle(self, hint: Integers, level: Integers) -> Integers:
+        return _middle_cells(hint, level)
 
     def similarity(self, shared: SharedTokens) -> Floats:
         middle = (shared.hint + 0.5) * self.width
@@ -500,6 +523,7 @@ class PlaceTokens:
     COLUMNS: ClassVar[int] = 2
     RIVALS: ClassVar[bool] = False
     OPENS: ClassVar[str] = "a cell"
+    NESTED: ClassVar[bool] = True
 
     metres: float = 100.0
     levels: int = 10
@@ -541,6 +565,10 @@ class PlaceTokens:
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return _leaves(tokens, length, self.cap)
+
+    def middle(self, hint: Integers, level: Integers) -> Integers:
+        north, east = (_middle_cells(axis, level) for axis in (hint >> 32, hint.astype(np.int32).astype(np.int64)))
+        return (north << 32) | (east & 0xFFFFFFFF)
 
     def similarity(self, shared: SharedTokens) -> Floats:
         distance = great_circle_metres(_places(shared.columns)[shared.record], self.middles(shared.hint)) / self.metres

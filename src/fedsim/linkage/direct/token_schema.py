@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,15 @@ class FieldTokens:
     columns: list[IdentifierColumn]
     rows: Integers
     n: int
+
+    def take(self, rows: Integers) -> FieldTokens:
+        """Return the tokens of some rows of the table, ascending, which are numbered from 0."""
+        kept = np.isin(self.rows, rows)
+        number = np.cumsum(kept) - 1
+        of = self.tokens.take(kept[self.tokens.record])
+        columns = [column.take(np.flatnonzero(kept)) for column in self.columns]
+        tokens = replace(of, record=number[of.record])
+        return FieldTokens(tokens, columns, np.searchsorted(rows, self.rows[kept]), len(rows))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,240 @@
+"""Disjoint groups of at least m rows, whose averages leave an organisation instead of rows.
+
+Letters: n rows, G groups, L nested cells of a row (narrowest first), d numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from fedsim.errors import SettingError
+from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.registry import TOKENS
+from fedsim.types import Features, Floats, Integers, Words
+
+LEFT_OUT = -1
+MAX_LOST = 0.1  # of the rows of a cell that its split may leave out; one sparse quarter would block it otherwise
+COMMON_CATEGORIES = 32  # of a column; rarer ones count as one
+Gaps = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # places of numbers, and of what marks that they are missing
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """The ``group`` of every row (n,), or :data:`LEFT_OUT`, and the ``level`` (n,) of the cell that the group fills."""
+
+    group: Integers
+    level: Integers
+
+    @property
+    def size(self) -> Integers:
+        """The number of rows of every group, (G,)."""
+        return np.bincount(self.group[self.group >= 0])
+
+
+def group_by_cells(tokens: Words, m: int) -> Grouping:
+    """Group rows by the leaves of a tree of nested cells, given by their tokens (n, L).
+
+    A cell is split as long as its parts with fewer than ``m`` rows lose at most a tenth of its rows, and these are left
+    out: so are all rows of a widest cell with fewer than ``m``.
+
+    >>> group_by_cells(np.array([[1, 9], [1, 9], [2, 9], [2, 9], [3, 8]], np.uint64), m=2).group.tolist()
+    [0, 0, 1, 1, -1]
+    """
+    n, levels = tokens.shape
+    level = np.full(n, LEFT_OUT)
+    cells = [(levels - 1, rows) for rows in _parts(tokens[:, -1], np.arange(n)) if len(rows) >= m]
+    while cells:
+        at, rows = cells.pop()
+        parts = [part for part in _parts(tokens[:, at - 1], rows) if len(part) >= m] if at else []
+        if parts and len(rows) - sum(map(len, parts)) <= MAX_LOST * len(rows):
+            cells += [(at - 1, part) for part in parts]
+        else:
+            level[rows] = at
+    grouped, group = np.flatnonzero(level >= 0), np.full(n, LEFT_OUT)
+    group[grouped] = np.unique(tokens[grouped, level[grouped]], return_inverse=True)[1]
+    return Grouping(group, level)
+
+
+def _parts(token: Words, rows: Integers) -> Iterator[Integers]:
+    """Yield the rows by their token."""
+    order = rows[np.argsort(token[rows], kind="stable")]
+    yield from np.split(order, 1 + np.flatnonzero(np.diff(token[order])))
+
+
+def group_by_features(columns: Floats, m: int) -> Grouping:
+    """Group rows that are close in their features (n, d): cut the widest column in half until fewer than 2m are left.
+
+    Widest is the column with the greatest deviation, and halves are whole multiples of ``m``. On real tables this keeps
+    more of what rows are worth than the maximum distance to the average vector (``docs/privacy-results.md``), in
+    O(n log n) instead of O(n^2). Fewer than ``m`` rows are left out.
+
+    >>> group_by_features(np.array([[0.0], [9.0], [0.1], [9.1], [9.2]]), m=2).group.tolist()
+    [0, 1, 0, 1, 1]
+    """
+    n = len(columns)
+    group, count = np.full(n, LEFT_OUT), 0
+    # Equal rows stay together, and no result depends on the order of different ones.
+    parts = [np.lexsort(columns.T)] if n >= m else []
+    while parts:
+        rows = parts.pop()
+        if len(rows) < 2 * m:
+            group[rows], count = count, count + 1
+            continue
+        widest = int(columns[rows].std(axis=0).argmax())
+        rows = rows[np.argsort(columns[rows, widest], kind="stable")]
+        half = len(rows) // m // 2 * m
+        parts += [rows[half:], rows[:half]]
+    return Grouping(group, np.zeros(n, np.int64))
+
+
+def average_features(features: Features, gaps: Gaps, group: Integers, m: int) -> Features:
+    """Return the average of every group, (G, d), of numbers only.
+
+    Missing numbers do not count: a number is the average of at least ``m`` that are present, or missing itself, because
+    an average of one would be that row's.
+
+    Parameters
+    ----------
+    features
+        Of all rows, without codes.
+    gaps
+        Which numbers count as missing where other numbers are 1.
+    group
+        The group of every row, (n,), or :data:`LEFT_OUT`.
+    m
+        The least number of values behind an average.
+
+    Examples
+    --------
+    >>> rooms = Features(np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]))
+    >>> average_features(rooms, [((0,), (1,))], np.array([0, 0, 0]), m=2).numbers.round(2).tolist()
+    [[2.0, 0.33000001311302185]]
+    """
+    rows = np.flatnonzero(group >= 0)
+    rows = rows[np.argsort(group[rows], kind="stable")]
+    numbers = features.numbers[rows].astype(np.float64)
+    known = np.ones(numbers.shape, bool)
+    for values, marks in gaps:
+        known[:, list(values)] = ~(numbers[:, list(marks)] == 1).any(axis=1)[:, np.newaxis]
+    starts = np.flatnonzero(np.diff(group[rows], prepend=LEFT_OUT))
+    counts = np.add.reduceat(known, starts, axis=0, dtype=np.int64)
+    enough = counts >= m
+    averages = np.where(enough, np.add.reduceat(numbers * known, starts, axis=0) / np.maximum(counts, 1), 0.0)
+    for values, marks in gaps:
+        averages[:, list(marks)] = np.where(enough[:, values[:1]], averages[:, list(marks)], 1.0)
+    return Features(averages, periodic=features.periodic)
+
+
+# What owners choose from
+
+
+class ShareLevel(Protocol):
+    """What an encrypted table lists, and how many rows stand behind what the primary gets of each entry.
+
+    ``M`` is the default of the least number of rows, and ``LEAST`` the smallest that a job may name. ``LISTS_ROWS`` says
+    whether every entry is a row.
+    """
+
+    M: ClassVar[int]
+    LEAST: ClassVar[int]
+    LISTS_ROWS: ClassVar[bool]
+
+    def check(self, schema: TokenSchema) -> None:
+        """Raise ``SettingError`` if records that are linked by this schema cannot be shared so."""
+        ...
+
+    def bound(self, schema: TokenSchema) -> dict[str, Any]:
+        """Return what of a schema groups depend on: no other job on the table may have anything else."""
+        ...
+
+    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
+        """Return groups of at least ``m`` rows, from their tokens by field and their features (n, d)."""
+        ...
+
+    def list(self, schema: TokenSchema, fields: Sequence[FieldTokens], grouping: Grouping) -> Listing:
+        """Return what the table lists."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """What an encrypted table lists: ``tokens`` by field, and the ``group`` (u,) behind each of the u entries.
+
+    ``place`` (n,) is where every row stands among them, or :data:`LEFT_OUT`.
+    """
+
+    tokens: list[FieldTokens]
+    group: Integers
+    place: Integers
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A vector per row: the average of a group of at least m rows that are close in their features."""
+
+    M: ClassVar[int] = 5
+    LEAST: ClassVar[int] = 1
+    LISTS_ROWS: ClassVar[bool] = True
+
+    def check(self, schema: TokenSchema) -> None:
+        """Do nothing: a row may be listed by tokens of any kind."""
+
+    def bound(self, schema: TokenSchema) -> dict[str, Any]:
+        return {}
+
+    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
+        return group_by_features(columns, m)
+
+    def list(self, schema: TokenSchema, fields: Sequence[FieldTokens], grouping: Grouping) -> Listing:
+        listed = np.flatnonzero(grouping.group >= 0)
+        place = np.full(len(grouping.group), LEFT_OUT)
+        place[listed] = np.arange(len(listed))
+        return Listing([of.take(listed) for of in fields], grouping.group[listed], place)
+
+
+@dataclass(frozen=True)
+class Averages:
+    """A vector per cell: the average of at least m rows that lie in it. No row is listed by itself."""
+
+    M: ClassVar[int] = 10
+    LEAST: ClassVar[int] = 2
+    LISTS_ROWS: ClassVar[bool] = False
+
+    def check(self, schema: TokenSchema) -> None:
+        if len(schema.fields) != 1 or not schema.fields[0].kind.NESTED:
+            kinds = ", ".join(field.kind.KIND for field in schema.fields)
+            able = ", ".join(kind for kind in TOKENS.names() if TOKENS[kind].NESTED)
+            message = (
+                f"share 'averages' groups rows by the cells of one field, of kind {able}, but tokens are of {kinds}"
+            )
+            raise SettingError(f"{message}; choose share = 'rows', or link by one such field", code="no-cells")
+
+    def bound(self, schema: TokenSchema) -> dict[str, Any]:
+        return {"tokens": schema.to_dict()["fields"]}
+
+    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
+        (of,), n = fields, len(columns)
+        found = group_by_cells(of.tokens.token.reshape(len(of.rows), -1), m)
+        group, level = np.full(n, LEFT_OUT), np.full(n, LEFT_OUT)
+        group[of.rows], level[of.rows] = found.group, found.level
+        return Grouping(group, level)
+
+    def list(self, schema: TokenSchema, fields: Sequence[FieldTokens], grouping: Grouping) -> Listing:
+        (of,), kind = fields, schema.fields[0].kind
+        group, first = np.unique(grouping.group[of.rows], return_index=True)
+        group, first = group[group >= 0], first[group >= 0]
+        level = grouping.level[of.rows[first]]
+        cell = of.tokens.take(first * (len(of.tokens.token) // max(1, len(of.rows))) + level)
+        u = np.arange(len(group))
+        tokens = replace(cell, record=u, hint=kind.middle(cell.hint, level))
+        place = np.full(len(grouping.group), LEFT_OUT)
+        listed = grouping.group >= 0
+        place[listed] = np.searchsorted(group, grouping.group[listed])
+        return Listing([FieldTokens(tokens, of.columns, u, len(u))], group, place)
+
+
+ROWS, AVERAGES = Rows(), Averages()

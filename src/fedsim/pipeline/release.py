@@ -1,0 +1,95 @@
+"""What leaves of a secondary's table in a job without a coordinator: rows or groups, and the features of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsim.data.features import FeaturePreprocessor
+from fedsim.errors import SettingError
+from fedsim.linkage.direct.groups import Grouping, average_features
+from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.linkage.direct.recorded_groups import RecordedGroups
+from fedsim.linkage.direct.token_schema import FieldTokens
+from fedsim.pipeline.party_table import PartyData
+from fedsim.types import Features, Integers, Words
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What an encrypted table lists: ``tokens`` by field and ``features`` of the u entries, rows or groups.
+
+    ``place`` (n,) says where every row of the table stands among them, or -1; ``vectors`` how many different ones there
+    are; ``lists_rows`` whether entries are rows.
+    """
+
+    tokens: list[FieldTokens]
+    features: Features
+    place: Integers
+    vectors: int
+    lists_rows: bool
+
+    def min_rows(self, least: int) -> int:
+        """Return of how many entries a token is listed at least, if the owner wants so many rows under each."""
+        return least if self.lists_rows else 1
+
+
+def release_table(table: PartyData, preparation: FeaturePreprocessor, keys: KeyStore | None = None) -> Release:
+    """Return what a secondary's table shows by the terms of its job.
+
+    Parameters
+    ----------
+    table
+        The secondary's table.
+    preparation
+        How its features become numbers, unless groups were recorded with another one.
+    keys
+        Where groups and terms are recorded for all jobs; without it nothing is recorded.
+    """
+    name = table.own.name
+    terms = table.job.secondaries[name]
+    schema, level, m = terms.token_schema, terms.level, terms.m or 1
+    fields = schema.row_tokens(table.token_identifiers(name), table.source)
+    n = len(table)
+    if m == 1:
+        every = np.arange(n)
+        return Release(fields, preparation.apply(table.typed_features), every, n, lists_rows=True)
+    used = preparation
+
+    def update(known: RecordedGroups) -> tuple[Grouping, RecordedGroups]:
+        nonlocal used
+        used = FeaturePreprocessor.from_json(known.preparation) if known.preparation else preparation
+        columns = used.apply(table.typed_features).numbers.astype(np.float64)
+
+        def group(rows: Integers) -> Grouping:
+            return level.group([of.take(rows) for of in fields], columns[rows], m)
+
+        linking, own = table.columns.linking, table.columns.features or ()
+        recorded = known if known.preparation else replace(known, preparation=used.to_json())
+        return recorded.assign(_words(table, [*linking, *own]), _words(table, linking), group)
+
+    grouping = (
+        update(RecordedGroups.empty())[0] if keys is None else keys.update_groups(name, bound_terms(table), update)
+    )
+    listing = level.list(schema, fields, grouping)
+    if not len(listing.group):
+        message = f"{table.own.party} has no group of {m} records left to show; choose a smaller m or larger cells"
+        raise SettingError(message, code="no-groups", m=m)
+    averages = average_features(used.apply(table.typed_features), used.gaps, grouping.group, m)
+    number = np.unique(grouping.group[grouping.group >= 0])
+    taken = averages.take(np.searchsorted(number, listing.group))
+    return Release(listing.tokens, taken, listing.place, len(number), level.LISTS_ROWS)
+
+
+def bound_terms(table: PartyData) -> dict[str, Any]:
+    """Return the terms of a job that a table keeps for life."""
+    terms = table.job.secondaries[table.own.name]
+    found: dict[str, Any] = {"share": terms.share, "m": terms.m, "columns": sorted(table.columns.features or ())}
+    return found | terms.level.bound(terms.token_schema)
+
+
+def _words(table: PartyData, columns: Sequence[str]) -> Words:
+    return np.frombuffer(b"".join(digest[:8] for digest in table.digests(columns)), "<u8").astype(np.uint64)
