@@ -66,8 +66,7 @@ def explained(columns: Floats, label: Floats) -> float:
 
 def grouped(features: object, gaps: object, m: int) -> Floats:
     """Return the vector of every row at level ``rows``."""
-    columns = features.numbers.astype(np.float64)  # type: ignore[attr-defined]
-    group = ROWS.group([], columns, m).group
+    group = ROWS.group([], features, m).group  # type: ignore[arg-type]
     return average_features(features, gaps, group, m).numbers[group].astype(np.float64)  # type: ignore[arg-type]
 
 
@@ -129,7 +128,7 @@ def located(case: Dataset, cell: float, *, with_places: bool, groups: int = 9) -
     tokens = schema.row_tokens({"lat": theirs[:, 0].tolist(), "lon": theirs[:, 1].tolist()})
     for m in SIZES:
         features, gaps = numbers(secondary.frame, secondary.features, m)
-        grouping = AVERAGES.group(tokens, features.numbers, m)
+        grouping = AVERAGES.group(tokens, features, m)
         listing = AVERAGES.list(schema, tokens, grouping)
         kind = schema.fields[0].kind
         middles = metres(np.vstack([ours, kind.middles(listing.tokens[0].tokens.hint)]))[len(ours) :]

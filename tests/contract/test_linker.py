@@ -30,7 +30,7 @@ from fedsim.protocol.transport import offer_digest
 from fedsim.runtime.coordinator_linker import CoordinatorLinker, stored_links
 from fedsim.runtime.party_context import ReconnectingPeer
 from fedsim.runtime.run_store import RunStore
-from fedsim.types import AnyArray, EncodedTable
+from fedsim.types import AnyArray, EncodedTable, Features
 from job_fixtures import lay_out, read_all
 from reference_distances import hamming, levenshtein, nearest
 from session_fixtures import CITY, NOTARY, RENTALS, connected, joined, started
@@ -158,7 +158,7 @@ def averaged(folder: Path, *, noise: float = 0.0, k: int = K) -> Iterator[World]
     ours, theirs = (pl.DataFrame({"age": rng.integers(0, 90, n)}) for n in (60, 200))
     schema = TokenSchema((TokenField(("age",), NumberTokens(width=1.0, reach=8)),))
     fields, key = schema.row_tokens(theirs), oprf.SecretKey.generate()
-    grouping = AVERAGES.group(fields, np.zeros((200, 1)), 5)
+    grouping = AVERAGES.group(fields, Features(np.zeros((200, 1))), 5)
     listing = AVERAGES.list(schema, fields, grouping)
     n = len(listing.group)
     table = build_table(schema, listing.tokens, np.arange(n, dtype=np.float32)[:, np.newaxis], key)
@@ -209,7 +209,13 @@ def quietly(work: Callable[..., Any], *given: Any) -> None:
         return
 
 
-LINKERS = {"local": local, "filters in this process": filtered, "coordinator": coordinated, "direct": direct, "averages": averaged}
+LINKERS = {
+    "local": local,
+    "filters in this process": filtered,
+    "coordinator": coordinated,
+    "direct": direct,
+    "averages": averaged,
+}
 
 
 @pytest.fixture(params=LINKERS.values(), ids=LINKERS)

@@ -87,7 +87,7 @@ def test_another_job_on_the_same_tables_has_nothing_evaluated_and_shows_nothing_
 
 
 def test_a_table_with_other_features_does_not_replace_one_that_another_job_may_be_sending(tmp_path):
-    place = create_local_job(tmp_path / "job", direct=True)
+    place = create_local_job(tmp_path / "job", direct=True, secondaries={RENTALS: {"m": 1}})
     run_here(place)
     folder = place.own(RENTALS).folder / "tables"
     (table,) = folder.iterdir()
@@ -98,6 +98,44 @@ def test_a_table_with_other_features_does_not_replace_one_that_another_job_may_b
     run_here(place)
     assert table.read_bytes() == before
     assert len(list(folder.iterdir())) == 2
+
+
+def change_job(place: LocalJob, before: str, after: str) -> None:
+    """Approve another job on the same tables."""
+    text = place.job_path.read_text()
+    assert text.count(before) == 1
+    place.job_path.write_text(text.replace(before, after))
+    place.approve()
+
+
+@pytest.mark.parametrize("share", ["rows", "averages"])
+def test_groups_are_the_same_over_mutual_tls_and_no_other_job_may_draw_them_anew(tmp_path, share):
+    terms = {"share": share, "m": 4}
+    here, there = (create_local_job(tmp_path / name, direct=True, secondaries={RENTALS: terms}) for name in "ab")
+    run_here(here)
+    run_in_threads(there)
+    assert there.hashes() == here.hashes()
+    keys = KeyStore(here.own(RENTALS).folder / "keys")
+    (shown,) = keys.record(RENTALS).shown
+    assert (shown.primary, shown.share, shown.m) == (CITY, share, 4)
+    assert shown.vectors <= 90 // 4
+    change_job(here, "m = 4", "m = 5")
+    with raises(PolicyError, "terms-bound", changed=["m"]):
+        run_here(here)
+
+
+def test_a_row_that_comes_changes_no_average_that_was_shown(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True, secondaries={RENTALS: {"m": 4}})
+    run_here(place)
+    keys = KeyStore(place.own(RENTALS).folder / "keys")
+    first = keys.record(RENTALS)
+    table = pl.read_csv(place.folder / f"{RENTALS}.csv")
+    table.vstack(table[:1].with_columns(pl.col("lat") + 0.001)).write_csv(place.folder / f"{RENTALS}.csv")
+    change_job(place, "seed = 7", "seed = 8")
+    run_here(place)
+    one, other = (of.vectors for of in keys.record(RENTALS).shown)
+    assert one == other
+    assert keys.record(RENTALS).groups != first.groups  # the row is recorded, and in no group
 
 
 def test_a_damaged_table_is_built_anew_and_those_of_a_rotated_key_are_removed(tmp_path):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyColumns, PartyFile, Policy
+from fedsim.linkage.direct.groups import ShareLevel
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
-from fedsim.registry import METRICS
+from fedsim.registry import METRICS, SHARES
 
 NOISE_REUSE_NOTE = (
     "Noise on coordinates and features is drawn once for all jobs with the same terms and table, noise on similarities "
@@ -49,6 +50,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         if terms.tokens is not None:
             kinds = ", ".join(f"{' and '.join(field.columns)} as {field.kind.KIND}" for field in terms.tokens.fields)
             yield name, f"k {terms.k}, linked by tokens of {kinds}; up to {terms.max_tokens:,} tokens evaluated"
+            yield name, f"shares {terms.share}, m = {terms.m}: the primary gets {terms.level.receives(terms.m or 1)}"
             continue
         hardening = ", ".join(step.KIND for step in terms.encoding.hardening) or "none"
         linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
@@ -62,8 +64,8 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     if job.direct:
         yield "coordinator", "none: no other party takes part, and no key is shared"
         yield "labels", "sealed: nothing that depends on a label leaves the primary"
-        yield "rows", f"every row that the primary reaches, as {protection.embedding_name} embedding"
-        yield "retention", f"the primary stores opened rows for up to {protection.retention.days} days"
+        yield "embedding", f"every vector is sent as {protection.embedding_name} embedding"
+        yield "retention", f"the primary stores opened vectors for up to {protection.retention.days} days"
     elif protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding"
@@ -217,18 +219,21 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
     primary, terms = Party(Role.PRIMARY, job.primary.name), job.secondaries[party_file.name]
     features, policy = _feature_names(columns), party_file.policy
     note = FEATURES_NOTE if job.protection.embedding_name == "features" else GUESSES_NOTE
+    level, m = terms.level, terms.m or 1
     yield Paragraph(
         f"to {primary}",
         (
-            f"an encrypted table: for every row, tokens of its identifiers ({', '.join(columns.linking)}) and an "
-            f"embedding of its features ({features}), computed without labels; and the number of rows",
-            f"it opens the rows that its own records reach: a row with {_needed(terms)}; of these rows it learns the "
-            f"embedding and which of its records resemble them{_hints(terms)}; {note}",
-            f"it stores opened rows for up to {job.protection.retention.days} days or until you request deletion",
+            f"an encrypted table: tokens of your identifiers ({', '.join(columns.linking)}), embeddings of "
+            f"features ({features}), computed without labels; and the number of both",
+            f"{primary} gets {level.receives(m)}; {level.shows(m)}",
+            f"it opens what its own records reach: {_needed(terms)}; and sees which of its records resemble it"
+            f"{_hints(terms)}; {note}",
+            f"it stores what it opened for up to {job.protection.retention.days} days or until you request deletion",
             f"tokens of fewer than {policy.least_list_rows:,} of your rows are left out (min_list_rows)",
-            "it learns nothing of other rows; once you destroy the key of the table, no other token ever opens a row",
+            "it learns nothing else; once you destroy the key of the table, no other token ever opens anything",
         ),
     )
+    yield Paragraph("Levels that you can choose from, with what the primary receives", tuple(_describe_levels(terms)))
     yield Paragraph("explanations of predictions", (EXPLAINED,))
     limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
     yield Paragraph(
@@ -257,6 +262,17 @@ def _direct_primary_disclosure(job: Job, party_file: PartyFile, columns: PartyCo
             for name, terms in job.secondaries.items()
         ),
     )
+
+
+def _describe_levels(terms: SecondaryTerms) -> Iterator[str]:
+    """Say what the primary would receive at every level."""
+    for name in SHARES.names():
+        summary = SHARES.summary(name)
+        if SHARES.detail(name, "direct"):
+            level: ShareLevel = SHARES[name]
+            m = terms.m if name == terms.share and terms.m else level.M
+            summary = f"m = {m}: {level.receives(m)}; {level.shows(m)}"
+        yield f"{name}{' (this job)' if name == terms.share else ''}: {summary}"
 
 
 def _needed(terms: SecondaryTerms) -> str:

@@ -62,10 +62,10 @@ def release_table(table: PartyData, preparation: FeaturePreprocessor, keys: KeyS
     def update(known: RecordedGroups) -> tuple[Grouping, RecordedGroups]:
         nonlocal used
         used = FeaturePreprocessor.from_json(known.preparation) if known.preparation else preparation
-        columns = used.apply(table.typed_features).numbers.astype(np.float64)
+        features = used.apply(table.typed_features)
 
         def group(rows: Integers) -> Grouping:
-            return level.group([of.take(rows) for of in fields], columns[rows], m)
+            return level.group([of.take(rows) for of in fields], features.take(rows), m)
 
         linking, own = table.columns.linking, table.columns.features or ()
         recorded = known if known.preparation else replace(known, preparation=used.to_json())

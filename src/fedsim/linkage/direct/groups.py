@@ -18,6 +18,7 @@ from fedsim.types import Features, Floats, Integers, Words
 
 LEFT_OUT = -1
 MAX_LOST = 0.1  # of the rows of a cell that its split may leave out; one sparse quarter would block it otherwise
+TWO_VALUED = 0.1  # weight of a column of two values beside numbers: there are as many as a table has categories
 COMMON_CATEGORIES = 32  # of a column; rarer ones count as one
 Gaps = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # places of numbers, and of what marks that they are missing
 
@@ -135,13 +136,21 @@ def average_features(features: Features, gaps: Gaps, group: Integers, m: int) ->
 class ShareLevel(Protocol):
     """What an encrypted table lists, and how many rows stand behind what the primary gets of each entry.
 
-    ``M`` is the default of the least number of rows, and ``LEAST`` the smallest that a job may name. ``LISTS_ROWS`` says
+    ``M`` is the default of the least number of rows, ``LEAST`` the smallest that a job may name. ``LISTS_ROWS`` says
     whether every entry is a row.
     """
 
     M: ClassVar[int]
     LEAST: ClassVar[int]
     LISTS_ROWS: ClassVar[bool]
+
+    def receives(self, m: int) -> str:
+        """Say what the primary receives of a secondary's records."""
+        ...
+
+    def shows(self, m: int) -> str:
+        """Say what the primary can find out about a single record, and what it cannot."""
+        ...
 
     def check(self, schema: TokenSchema) -> None:
         """Raise ``SettingError`` if records that are linked by this schema cannot be shared so."""
@@ -151,8 +160,8 @@ class ShareLevel(Protocol):
         """Return what of a schema groups depend on: no other job on the table may have anything else."""
         ...
 
-    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
-        """Return groups of at least ``m`` rows, from their tokens by field and their features (n, d)."""
+    def group(self, fields: Sequence[FieldTokens], features: Features, m: int) -> Grouping:
+        """Return groups of at least ``m`` rows, from their tokens by field and their features."""
         ...
 
     def list(self, schema: TokenSchema, fields: Sequence[FieldTokens], grouping: Grouping) -> Listing:
@@ -180,14 +189,28 @@ class Rows:
     LEAST: ClassVar[int] = 1
     LISTS_ROWS: ClassVar[bool] = True
 
+    def receives(self, m: int) -> str:
+        of = "its features" if m == 1 else f"the average features of a fixed group of at least {m} similar records"
+        return f"one vector for every record that it reaches, computed from {of}"
+
+    def shows(self, m: int) -> str:
+        if m == 1:
+            return "it can compute the chosen columns of every record that it reaches"
+        return (
+            f"it sees which records its own resemble, and the features of each to within a group of {m} close ones; no "
+            "exact value leaves, unless all of a group have it"
+        )
+
     def check(self, schema: TokenSchema) -> None:
         """Do nothing: a row may be listed by tokens of any kind."""
 
     def bound(self, schema: TokenSchema) -> dict[str, Any]:
         return {}
 
-    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
-        return group_by_features(columns, m)
+    def group(self, fields: Sequence[FieldTokens], features: Features, m: int) -> Grouping:
+        weight = np.full(features.numbers.shape[1], TWO_VALUED)
+        weight[list(features.many_valued)] = 1.0
+        return group_by_features(weight * features.numbers, m)
 
     def list(self, schema: TokenSchema, fields: Sequence[FieldTokens], grouping: Grouping) -> Listing:
         listed = np.flatnonzero(grouping.group >= 0)
@@ -204,6 +227,15 @@ class Averages:
     LEAST: ClassVar[int] = 2
     LISTS_ROWS: ClassVar[bool] = False
 
+    def receives(self, m: int) -> str:
+        return f"one average of at least {m} records for every cell, bin or code that has as many; no record by itself"
+
+    def shows(self, m: int) -> str:
+        return (
+            f"it learns averages, and that a cell has at least {m} records; of a single record nothing beyond its "
+            "average, unless it knows all others of the group"
+        )
+
     def check(self, schema: TokenSchema) -> None:
         if len(schema.fields) != 1 or not schema.fields[0].kind.NESTED:
             kinds = ", ".join(field.kind.KIND for field in schema.fields)
@@ -216,8 +248,8 @@ class Averages:
     def bound(self, schema: TokenSchema) -> dict[str, Any]:
         return {"tokens": schema.to_dict()["fields"]}
 
-    def group(self, fields: Sequence[FieldTokens], columns: Floats, m: int) -> Grouping:
-        (of,), n = fields, len(columns)
+    def group(self, fields: Sequence[FieldTokens], features: Features, m: int) -> Grouping:
+        (of,), n = fields, len(features)
         found = group_by_cells(of.tokens.token.reshape(len(of.rows), -1), m)
         group, level = np.full(n, LEFT_OUT), np.full(n, LEFT_OUT)
         group[of.rows], level[of.rows] = found.group, found.level

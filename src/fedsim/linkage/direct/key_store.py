@@ -175,10 +175,10 @@ class KeyStore:
             record = self._read(table)
             changed = [name for name in terms if record.terms and terms[name] != record.terms.get(name)]
             if changed:
-                before = ", ".join(f"{name} = {record.terms.get(name)}" for name in changed)
-                message = f"averages of table '{table}' were first shown with {before}; no job may have another"
-                hint = "because differences of averages would show fewer records: correct the job"
-                raise PolicyError(f"{message}, {hint}", code="terms-bound", rule="m", changed=changed)
+                # Other parties read this text: the owner sees the values with `fedsim privacy ledger`.
+                message = f"averages of table '{table}' were first shown with another {' and '.join(changed)}"
+                hint = "all jobs must have the same, because differences of averages would show fewer records"
+                raise PolicyError(f"{message}; {hint}", code="terms-bound", rule="m", changed=changed)
             path = self._groups_path(table, record.groups)
             known = RecordedGroups.load(path) if record.groups else RecordedGroups.empty()
             grouping, after = update(known)

@@ -128,7 +128,7 @@ def test_a_column_of_many_categories_keeps_the_most_frequent():
 
 def test_a_cell_is_listed_once_with_its_middle():
     (of,) = PLACES.row_tokens({"lat": [1.3000, 1.3004, 1.36, 1.3601], "lon": [103.8] * 4})
-    grouping = AVERAGES.group([of], np.zeros((4, 1)), 2)
+    grouping = AVERAGES.group([of], Features(np.zeros((4, 1))), 2)
     listing = AVERAGES.list(PLACES, [of], grouping)
     assert len(listing.group) == listing.tokens[0].n == len(listing.tokens[0].tokens.token) == 2
     middles = PLACES.fields[0].kind.middles(listing.tokens[0].tokens.hint)
@@ -144,7 +144,7 @@ def test_the_middle_of_a_cell_is_the_middle(level):
 
 def test_rows_that_miss_a_cell_are_in_no_group():
     fields = AGES.row_tokens({"age": [5, None, 5, 5]})
-    grouping = AVERAGES.group(fields, np.zeros((4, 1)), 3)
+    grouping = AVERAGES.group(fields, Features(np.zeros((4, 1))), 3)
     assert grouping.group.tolist() == [0, LEFT_OUT, 0, 0]
     assert AVERAGES.list(AGES, fields, grouping).place.tolist() == [0, LEFT_OUT, 0, 0]
 
@@ -152,7 +152,7 @@ def test_rows_that_miss_a_cell_are_in_no_group():
 def test_rows_are_listed_by_their_own_tokens_without_those_that_are_in_no_group():
     names = TokenSchema((TokenField(("name",), TextTokens(samples=4)),))
     fields = names.row_tokens({"name": ["ada", "bob", "cleo"]})
-    grouping = ROWS.group(fields, np.zeros((3, 1)), 3)
+    grouping = ROWS.group(fields, Features(np.zeros((3, 1))), 3)
     grouping.group[1] = LEFT_OUT
     listing = ROWS.list(names, fields, grouping)
     assert listing.place.tolist() == [0, LEFT_OUT, 1]
