@@ -1,5 +1,6 @@
 """The Typer application: every command and the section of the help that lists it."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,8 +11,8 @@ from fedsim.cli.options import SectionedGroup, flag
 from fedsim.registry import COMMANDS
 
 # A name stands for the command of a package beside the core.
-SECTIONS = {
-    "First steps": (table.demo, table.profile, table.init, table.explain),
+SECTIONS: dict[str, tuple[Callable[..., None] | str, ...]] = {
+    "First steps": (table.try_tables, table.demo, table.init, table.explain),
     "Agree on a job": (job.approve, job.check, "audit", job.compare, job.tune),
     "Run a job": (job.train, job.party, "relay"),
     "Use the results": (job.runs, job.report, job.predict, "serve"),
@@ -30,11 +31,12 @@ app = typer.Typer(
 for section, listed in SECTIONS.items():
     for command in listed:
         if not isinstance(command, str):
-            app.command(rich_help_panel=section)(command)
+            name = command.__name__.removesuffix("_tables")  # try is a keyword of Python
+            app.command(name, rich_help_panel=section)(command)
         elif command in COMMANDS:
             app.command(command, rich_help_panel=section)(COMMANDS[command])
-for name, group in GROUPS.items():
-    app.add_typer(group, name=name, rich_help_panel="Agree on a job")
+for title, group in GROUPS.items():
+    app.add_typer(group, name=title, rich_help_panel="Agree on a job")
 for name in COMMANDS:
     group_name, _, command_name = name.rpartition(" ")
     if group_name:

@@ -40,6 +40,7 @@ from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultSt
 from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, describe_setting, parse_values, tuned_types
 from fedsim.errors import FileError
 from fedsim.protocol.messages import Role
+from fedsim.report.comparison_page import write_comparison_page
 from fedsim.report.formatting import format_duration, format_number, pluralise
 from fedsim.runs.input_record import InputRecord, require_unchanged
 from fedsim.runs.run_folder import ENCODED_FOLDER, make_private_folder
@@ -83,7 +84,10 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
         result = train_ladder(cases, rungs, store, progress, tell_apart=True)
     ladder = result.to_dict()
     write_json(out / LADDER_FILE, ladder)
-    mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
+    partners, linked = ", ".join(job.secondaries), "at their own sites" if is_remote else "in this process"
+    lead = f"{job.primary.name} predicts {ladder['unit']}, alone and with {partners}, whose tables are {linked}."
+    page = write_comparison_page(out, title=f"{job.name}: what {partners} adds", lead=lead)
+    mode.show(ladder, lambda: _print_ladder(ladder, (out / LADDER_FILE, page)))
 
 
 RESULT_FILES = (RESULTS_FILE, PREDICTIONS_FOLDER, LADDER_FILE, TUNING_FILE)
@@ -131,7 +135,7 @@ def _compare_remotely(
         return train_remote_ladder(context, store, possible, options.seeds, options.unit, progress)
 
 
-def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
+def _print_ladder(ladder: dict[str, Any], written: Sequence[Path]) -> None:
     """Print the contribution, and the methods and the parts of the gain with all splits side by side."""
     print_lines([wrap_text("", ladder["worth"]), wrap_text("", ladder["models"]), ""])
     splits = list(dict.fromkeys([ladder["split"], *(rung["split"] for rung in ladder["rungs"])]))
@@ -161,7 +165,7 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
         typer.echo("one seed: the intervals do not include the spread between trainings (--seeds 3)")
     if any(rung["improving"] for rung in ladder["rungs"]):
         typer.echo("* still improving when its epochs ran out")
-    typer.echo(f"Wrote {path}")
+    typer.echo(f"Wrote {' and '.join(map(str, written))}")
 
 
 def _format_gain(gain: Mapping[str, Any]) -> str:

@@ -72,7 +72,7 @@ class InitRequest:
 
     ``tables`` and ``separators`` are by the key of the party: ``primary``, ``secondary``, ``secondary-2`` and so on.
     ``explain`` prints to a person at a terminal, who sees the columns and is asked again after a mistake. Without it a
-    mistake is an error. ``dry_run`` writes nothing.
+    mistake is an error. ``dry_run`` writes nothing. With ``clear_label`` a label is not guessed among several.
     """
 
     tables: Mapping[str, str | None]
@@ -90,6 +90,7 @@ class InitRequest:
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
     dry_run: bool = False
     coordinator: bool = False
+    clear_label: bool = False
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
         """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
@@ -529,6 +530,11 @@ def _propose_goal(
     if request.label:
         label, likely, notes = use(Guess(request.label, USER_CHOICE))
     else:
+        candidates = proposal.possible_labels(primary, identifiers)
+        if request.clear_label and len(candidates) > 1:
+            message = f"{primary.name}: the column to predict is not clear; name it with --label: "
+            message += _shorten_list([*dict.fromkeys(candidates)])
+            raise SettingError(message, code="ambiguous-label", candidates=candidates)
         guess = proposal.guess_label(primary, identifiers) or Guess("", "")
         label, likely, notes = request.ask("Column to predict", guess, use, _column_hint(primary))
 

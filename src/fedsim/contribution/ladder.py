@@ -137,8 +137,16 @@ class BootstrapScores:
         """Return how much better ``after`` is than ``before``."""
         sign = 1.0 if lower_is_better else -1.0
         gains = sign * (self.resamples[before] - self.resamples[after])
-        low, high = np.percentile(gains, [(100 - CONFIDENCE_PERCENT) / 2, (100 + CONFIDENCE_PERCENT) / 2])
-        return Interval(sign * (self.scores[before] - self.scores[after]), float(low), float(high))
+        return _interval(sign * (self.scores[before] - self.scores[after]), gains)
+
+    def score(self, name: str) -> Interval:
+        """Return the score of a training."""
+        return _interval(self.scores[name], self.resamples[name])
+
+
+def _interval(estimate: float, resamples: Floats) -> Interval:
+    low, high = np.percentile(resamples, [(100 - CONFIDENCE_PERCENT) / 2, (100 + CONFIDENCE_PERCENT) / 2])
+    return Interval(float(estimate), float(low), float(high))
 
 
 def bootstrap_scores(
@@ -299,10 +307,10 @@ def limit_sentence(improving: int, deciding: int) -> str:
     """Say that more epochs may change a contribution.
 
     >>> limit_sentence(2, 11)[:81]
-    'The number of epochs (--epochs, or training.epochs of the job) limits this result'
+    'The number of epochs (--epochs, --minutes or training.epochs) limits this result:'
     """
     share = f"{improving} of {deciding} trainings that decide it were still improving when they ended"
-    return f"The number of epochs (--epochs, or training.epochs of the job) limits this result: {share}."
+    return f"The number of epochs (--epochs, --minutes or training.epochs) limits this result: {share}."
 
 
 def few_records_sentence(records: int) -> str:
@@ -312,6 +320,15 @@ def few_records_sentence(records: int) -> str:
     'With only 3 test records the interval is rough; at least 100 are advisable.'
     """
     return f"With only {records} test records the interval is rough; at least {MIN_TEST_RECORDS} are advisable."
+
+
+def describe_rung(rung: Rung) -> str:
+    """Return the name of a rung, which says that a partner that cannot help is a fake one.
+
+    >>> describe_rung(Rung("x", "FedSim, shuffled links", "fedsim", partner="shuffled"))
+    'FedSim, shuffled links (a fake partner)'
+    """
+    return rung.name if rung.partner == "real" else f"{rung.name} (a fake partner)"
 
 
 def models_sentence(alone: Sequence[str], together: Sequence[str]) -> str:
@@ -430,8 +447,7 @@ def shapley_shares(
         estimate = float(np.mean([sign * (scores.scores[before] - scores.scores[after]) for before, after in steps]))
         gains = np.array([sign * (scores.resamples[before] - scores.resamples[after]) for before, after in steps])
         shares = gains.T[np.arange(draws)[:, None], taken].mean(axis=1)  # (draws,)
-        low, high = np.percentile(shares, [(100 - CONFIDENCE_PERCENT) / 2, (100 + CONFIDENCE_PERCENT) / 2])
-        found[name] = Interval(estimate, float(low), float(high))
+        found[name] = _interval(estimate, shares)
     return found
 
 
@@ -499,9 +515,9 @@ class Ladder:
         shares = {each: self._shares(each) for each in self.seeds}
         partners, deciding = max(1, len(self.secondaries)), self.deciding[split]
         records, chosen = len(self.seeds[split][0].labels), self.chosen[split]
-        worth = [contribution_sentence(gain, ends, unit, split, partners=partners)]
-        worth += [few_records_sentence(records)] if records < MIN_TEST_RECORDS else []
-        worth += [limit_sentence(sum(deciding), len(deciding))] if any(deciding) else []
+        headline = contribution_sentence(gain, ends, unit, split, partners=partners)
+        caveats = [few_records_sentence(records)] if records < MIN_TEST_RECORDS else []
+        caveats += [limit_sentence(sum(deciding), len(deciding))] if any(deciding) else []
         return {
             "format": LADDER_FORMAT,
             "job": self.about["name"],
@@ -513,10 +529,17 @@ class Ladder:
             "seeds": len(self.seeds[split]),
             "records": records,
             "split": split,
-            "worth": " ".join(worth),
+            "worth": " ".join([headline, *caveats]),
+            "headline": headline,
+            "caveats": caveats,
             "limited": any(deciding),
-            "models": models_sentence(*([each[side].name for each in chosen] for side in (ALONE, TOGETHER))),
+            "models": models_sentence(*([describe_rung(each[side]) for each in chosen] for side in (ALONE, TOGETHER))),
             "chosen": {side: [each[side].key for each in chosen] for side in (ALONE, TOGETHER)},
+            "sides": [
+                {"key": side, "split": each, **asdict(scores[each].score(side)), "models": self._models(each, side)}
+                for each in self.seeds
+                for side in (ALONE, PLACEBO, TOGETHER)
+            ],
             "rungs": [self._rung(rung, each) for each in self.seeds for rung in self._distinct_rungs()],
             "gains": [{"key": key, "split": each, **asdict(gain)} for (key, each), gain in gains.items()],
             "partners": [
@@ -525,6 +548,10 @@ class Ladder:
                 for name, (share, features) in found.items()
             ],
         }
+
+    def _models(self, split: str, side: str) -> list[str]:
+        """Return the names of the rungs that stand for a side, each once."""
+        return list(dict.fromkeys(describe_rung(each[side]) for each in self.chosen[split]))
 
     def _distinct_rungs(self) -> list[Rung]:
         """Return the rungs, except the one that bins places if there are none, because it repeats another."""
@@ -553,7 +580,7 @@ class Ladder:
         return bootstrap_scores(seeds, self.measure, np.random.default_rng(BOOTSTRAP_SEED))
 
     def _rung(self, rung: Rung, split: str) -> dict[str, Any]:
-        values = []
+        interval, values = self._bootstrap(split, [rung.key]).score(rung.key), []
         for seed in self.seeds[split]:
             n = len(seed.labels)
             score = self.measure.scorer(seed.predictions[rung.key], seed.labels, np.arange(n))
@@ -565,6 +592,8 @@ class Ladder:
             "values": values,
             "mean": float(np.mean(values)),
             "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+            "low": interval.low,
+            "high": interval.high,
             "seconds": float(np.mean([line["seconds"] for line in self.lines[rung.key, split]])),
             "improving": any(line["improving"] for line in self.lines[rung.key, split]),
         }
@@ -659,6 +688,17 @@ def is_improving(line: Mapping[str, Any]) -> bool:
     limit, patience = line.get("limit", np.inf), line.get("patience")
     last = LATE_SHARE * limit if patience is None else limit - patience
     return bool(line["best_epoch"] > last)
+
+
+def rung_side(key: str) -> str:
+    """Return which side a rung may stand for by its key; those with a fake partner are a side of their own.
+
+    >>> [rung_side(key) for key in ("solo", "fedsim-shuffled", "stacked-placebo", "stacked", "trees-linked")]
+    ['alone', 'placebo', 'placebo', 'together', 'pooled']
+    """
+    if key.endswith(("placebo", "shuffled")):
+        return PLACEBO
+    return ALONE if key in WITHOUT_PARTNER else "pooled" if key == CENTRAL else TOGETHER
 
 
 def count_trainings(rungs: Sequence[Rung], secondaries: Iterable[str], *, lengthen: bool = True) -> int:

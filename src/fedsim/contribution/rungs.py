@@ -67,6 +67,7 @@ class LinkedSecondary:
     name: str = "secondary"
     embedding: Floats32 | None = None  # (m, W)
     match: AnyArray | None = None  # (n,)
+    unlinked: float = 0.0  # share of the records that reach no row
 
 
 @dataclass(frozen=True, eq=False)
@@ -639,18 +640,24 @@ def _stack(
 
 
 def numbered_progress(report: MessageCallback, total: int) -> MessageCallback:
-    """Return a callback that numbers its messages."""
-    done = count(1)
-    return lambda message: report(f"[{next(done)} of at most {total}] {message}")
+    """Return a callback that numbers its messages and says how long the others take at the pace so far."""
+    done, began = count(1), time.monotonic()
+
+    def numbered(message: str) -> None:
+        number = next(done)
+        minutes = (time.monotonic() - began) / number * max(0, total - number) / 60
+        report(f"[{number} of at most {total}, at most {max(1, round(minutes)):,} min left] {message}")
+
+    return numbered
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
     """Format metrics for people.
 
-    >>> format_metrics({"rmse": 27.4049, "r2": 0.95})
-    'rmse 27.4, r2 0.95'
+    >>> format_metrics({"rmse": 27.4049, "r2": 0.95, "mae": 99581.2})
+    'rmse 27.4, r2 0.95, mae 99,581'
     """
-    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+    return ", ".join(f"{name} {value:{',.0f' if abs(value) >= 1e4 else '.4g'}}" for name, value in metrics.items())
 
 
 def environment_info() -> dict[str, str]:

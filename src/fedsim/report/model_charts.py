@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.contribution.ladder import STEP_NAMES
+from fedsim.contribution.ladder import STEP_NAMES, rung_side
 from fedsim.report import charts, run_data, svg
+from fedsim.report.charts import ChartRow
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure, FigureGroup, PageTable
 from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
@@ -22,6 +23,7 @@ from fedsim.types import Explanation, Floats, PartnerEffect
 
 CELLS_PER_SIDE = (28, 20, 14, 10, 7, 5, 3, 1)  # the first that hides few records is used
 MAX_CLASSES = 12
+TICKS = 5  # of an axis, which may end between two of them
 MAX_GROUP_COLUMNS = 4
 CONFIDENCE_BINS = 5
 MAX_CALIBRATION_GAP = 0.1  # between the stated confidence and the accuracy
@@ -40,7 +42,7 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     if last - first > charts.TAIL_RATIO * (inner[1] - inner[0]) > 0:
         first, last = inner
     inside = (np.minimum(truth, predicted) >= first) & (np.maximum(truth, predicted) <= last)
-    low, high = svg.nice_range(first, last)
+    low, high = svg.nice_range(first, last, 2 * TICKS)
     true, found = (np.clip(values[inside], low, high) for values in (truth, predicted))  # remove rounding errors
     counts, edges = np.zeros((1, 1), dtype=np.int64), np.array([low, high])
     for cells in CELLS_PER_SIDE:
@@ -103,7 +105,7 @@ def calibration_figure(test: pl.DataFrame) -> Figure | None:
         if here.sum() >= charts.MIN_RECORDS_SHOWN:
             stated, accuracy = float(sure[here].mean()), float(right[here].mean())
             text = f"{format_percent(accuracy)} of {int(here.sum()):,} correct"
-            rows.append(charts.ChartRow(f"confidence {format_percent(stated)}", accuracy, text))
+            rows.append(ChartRow(f"confidence {format_percent(stated)}", accuracy, text))
     caption = "Of the records that the model classifies with a confidence of 90 %, 90 % should be correct."
     labels = charts.ChartLabels("Calibration", caption, "share of correct predictions", ("confidence", "correct"))
     return charts.rows_figure(rows, labels, bars=True) if rows else None
@@ -140,7 +142,7 @@ def plot_explanation(explanation: Explanation, truth: Any = None) -> FigureGroup
 def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> Figure:
     """Draw how the partner records lead from the average to the prediction of one record."""
     value = found.average
-    rows, table = [charts.ChartRow("with average partner records", value, format_rounded(value))], []
+    rows, table = [ChartRow("with average partner records", value, format_rounded(value))], []
     if not found.without:  # it has no secondary, or none whose records it may show
         rows.clear()
     groups = [(f"{one.secondary} no. {one.partner}", [one]) for one in found.partners[:MAX_EFFECTS]]
@@ -154,7 +156,7 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
         shown = group
         if len(members) == 1:
             shown = _partner_label(members[0], charts.name_room(text), alone=len(found.without) == 1)
-        rows.append(charts.ChartRow(shown, value, text, origin=start))
+        rows.append(ChartRow(shown, value, text, origin=start))
         known = (members[0].similarity, members[0].weight, members[0].match) if len(members) == 1 else (None,) * 3
         table.append((group, text, *("" if fact is None else format_number(fact) for fact in known)))
     changed = "without" if found.away else "with average records of"
@@ -168,7 +170,7 @@ def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> F
         caption = f"Predicted {format_rounded(found.value)}"
         caption += "" if baseline is None else f", actual {format_rounded(baseline)} (short line)"
     text = format_rounded(found.value)
-    rows.append(charts.ChartRow("prediction", found.value, text, interval, baseline=baseline, strong=True))
+    rows.append(ChartRow("prediction", found.value, text, interval, baseline=baseline, strong=True))
     labels = charts.ChartLabels(name, f"{'; '.join([caption, *left])}.", axis, ("", ""))
     head = ("partner record", "effect", "similarity", "weight", "match")
     return replace(charts.rows_figure(rows, labels), head=head, rows=tuple(table))
@@ -237,7 +239,7 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
             text = format_percent(group.error)
             if group.bias is not None:
                 text = f"{format_number(group.error)}, bias {'+' if group.bias > 0 else ''}{format_number(group.bias)}"
-            rows.append(charts.ChartRow(f"{group.group} ({group.records:,})", group.error, text))
+            rows.append(ChartRow(f"{group.group} ({group.records:,})", group.error, text))
         worst = max(by[name], key=lambda group: group.error).group
         caption = f"The error is largest where {name} is {worst}. The number of test records is in brackets.{bias}"
         labels = charts.ChartLabels(f"Error by {name}", caption, axis, (name, "error"))
@@ -364,7 +366,41 @@ def ladder_figures(ladder: run_data.LadderResults) -> list[Figure]:
     """Draw the gains and the rungs of every split, that of the headline first."""
     shares = [_shares_figure(ladder, split) for split in ladder.splits if ladder.partners]
     gains, rungs = ([draw(ladder, split) for split in ladder.splits] for draw in (_gains_figure, _rungs_figure))
-    return [*gains, *shares, *rungs]
+    known = {side.split for side in ladder.sides}
+    sides = [_sides_figure(ladder, split) for split in ladder.splits if split in known]
+    return [*sides, *gains, *shares, *rungs]
+
+
+SIDE_NAMES = {"alone": "without partner", "placebo": "with a fake partner", "together": "with partner"}
+SIDE_TAGS = {"alone": "without", "placebo": "fake", "together": "with", "pooled": "joined"}
+
+
+def _format_interval(value: float, low: float, high: float) -> str:
+    return f"{format_number(value)} ({format_number(low)} to {format_number(high)})"
+
+
+def _sides_figure(ladder: run_data.LadderResults, split: str) -> Figure:
+    """Draw what the headline compares: the best models without the partner, with a fake one and with it."""
+    rows = [
+        ChartRow(
+            SIDE_NAMES[side.key],
+            side.estimate,
+            _format_interval(side.estimate, side.low, side.high),
+            (side.low, side.high),
+            strong=side.key == "together",
+        )
+        for side in ladder.sides
+        if side.split == split
+    ]
+    better = "lower" if ladder.lower_is_better else "higher"
+    caption = f"Test {ladder.metric_text} with 95 % intervals; {better} is better. A fake partner has the same links, "
+    caption += "but rows of other records: what it seems to add is not in the partner's data. Intervals may overlap "
+    caption += "although the difference, measured on the same records, is clear: the next chart shows the difference."
+    title = f"With and without the partner, {split} split"
+    labels = charts.ChartLabels(title, caption, ladder.metric_text, ("", ladder.metric))
+    found = {side.key: " or ".join(side.models) for side in ladder.sides if side.split == split}
+    notes = tuple(f"{SIDE_NAMES[key]}: {models}" for key, models in found.items())
+    return replace(charts.rows_figure(rows, labels), notes=notes)
 
 
 def _shares_figure(ladder: run_data.LadderResults, split: str) -> Figure:
@@ -372,8 +408,8 @@ def _shares_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     for one in (share for share in ladder.partners if share.split == split):
         parts = {"": (one.estimate, one.low, one.high), ", features beyond links": tuple(one.features.values())}
         for suffix, (estimate, low, high) in parts.items():
-            text = f"{format_number(estimate)} ({format_number(low)} to {format_number(high)})"
-            row = charts.ChartRow(one.secondary + suffix, estimate, text, (low, high), strong=not suffix)
+            text = _format_interval(estimate, low, high)
+            row = ChartRow(one.secondary + suffix, estimate, text, (low, high), strong=not suffix)
             rows.append(row)
     caption = "What each secondary adds: the mean over all orders in which they can join (Shapley value), so that the "
     caption += "parts add up to the contribution; and what is lost if a placebo replaces its features."
@@ -389,10 +425,10 @@ def _shares_figure(ladder: run_data.LadderResults, split: str) -> Figure:
 def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     gains = [gain for gain in ladder.gains if gain.split == split]
     rows = [
-        charts.ChartRow(
+        ChartRow(
             STEP_NAMES.get(gain.key, gain.key),
             gain.estimate,
-            f"{format_number(gain.estimate)} ({format_number(gain.low)} to {format_number(gain.high)})",
+            _format_interval(gain.estimate, gain.low, gain.high),
             (gain.low, gain.high),
             strong=gain.key == "contribution",
         )
@@ -407,21 +443,20 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
 
 
 def _rungs_figure(ladder: run_data.LadderResults, split: str) -> Figure:
-    several = ladder.seeds > 1
-    rows = [
-        charts.ChartRow(
-            rung.name,
-            rung.mean,
-            f"{format_number(rung.mean)} ± {format_number(rung.deviation or 0.0)}" if several else "",
-            points=rung.values if several else (),
-            strong=rung.key.startswith("fedsim"),
-        )
-        for rung in ladder.rungs
-        if rung.split == split
-    ]
+    rows, numbers = [], []
+    for rung in (rung for rung in ladder.rungs if rung.split == split):
+        interval = None if rung.low is None or rung.high is None else (rung.low, rung.high)
+        name, text = f"{SIDE_TAGS[rung_side(rung.key)]}: {rung.name}", format_number(rung.mean)
+        words = text if interval is None else _format_interval(rung.mean, *interval)
+        points = rung.values if ladder.seeds > 1 else ()
+        strong = rung_side(rung.key) == "together"
+        rows.append(ChartRow(name, rung.mean, text, interval, points, strong=strong, tooltip=f"{name}: {words}"))
+        numbers.append((name, words))
     better = "lower" if ladder.lower_is_better else "higher"
-    seeds = f"mean and standard deviation over {ladder.seeds} seeds" if several else "one seed"
-    caption = f"Test {ladder.metric_text}, {seeds}; {better} is better. A placebo partner has its feature rows "
-    caption += "shuffled; shuffled links point to the partner records of other records."
+    seeds = f"mean of {ladder.seeds} seeds (dots)" if ladder.seeds > 1 else "one seed"
+    caption = f"Test {ladder.metric_text}, {seeds}, with 95 % intervals; {better} is better. 'with' uses the partner's "
+    caption += "data, 'without' the primary's own, 'fake' a partner that cannot help: a placebo's rows are shuffled, "
+    caption += "shuffled links point to the partner records of others. 'joined' has both tables in one place."
     title, head = f"All methods, {split} split", ("method", ladder.metric)
-    return charts.rows_figure(rows, charts.ChartLabels(title, caption, ladder.metric_text, head))
+    labels = charts.ChartLabels(title, caption, ladder.metric_text, head)
+    return replace(charts.rows_figure(rows, labels), rows=tuple(numbers))

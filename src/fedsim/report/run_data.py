@@ -39,6 +39,20 @@ class RungResult:
     deviation: float | None  # None for one seed
     seconds: float
     improving: bool = False  # when its epochs were over
+    low: float | None = None  # of the 95 % interval of the mean; older files have none
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class SideScore:
+    """The score without the partner, with a fake one or with the partner, its interval and the chosen models."""
+
+    key: str
+    split: str
+    estimate: float
+    low: float
+    high: float
+    models: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,9 @@ class LadderResults:
     partners: tuple[PartnerShare, ...] = ()  # by split; only where there are several secondaries
     split: str = ""  # of the headline; older files do not say
     models: str = ""  # which methods the headline compares
+    headline: str = ""  # the first sentence of ``worth``
+    caveats: tuple[str, ...] = ()  # and the others
+    sides: tuple[SideScore, ...] = ()  # without the partner, with a fake one, with it; older files have none
 
     def belongs_to(self, job: str, job_hash: str) -> bool:
         """Return whether these are the results of this job, as far as the file says."""

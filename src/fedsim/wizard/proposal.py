@@ -581,9 +581,14 @@ def column_profile(table: TableProfile, name: str) -> ColumnProfile:
     return table.columns[name]
 
 
-def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
-    """Return the column that is probably the label: by its name, else the last one that is possible."""
-    possible = [
+def possible_labels(table: TableProfile, taken: Sequence[str]) -> list[str]:
+    """Return the columns that may be the label: those with the name of one, if there are any, else all."""
+    possible = [column.name for column in _possible_labels(table, taken)]
+    return [name for name in possible if {*LABEL_WORDS} & {*name_words(name)}] or possible
+
+
+def _possible_labels(table: TableProfile, taken: Sequence[str]) -> list[ColumnProfile]:
+    return [
         column
         for column in table.columns.values()
         if column.name not in taken
@@ -593,6 +598,11 @@ def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
         )
         and not (_uninformative_reason(column) or _is_personal(column))
     ]
+
+
+def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
+    """Return the column that is probably the label: by its name, else the last one that is possible."""
+    possible = _possible_labels(table, taken)
     for word in LABEL_WORDS:
         for column in possible:
             if word in name_words(column.name):

@@ -157,13 +157,13 @@ def test_nothing_is_left_of_files_whose_writing_was_broken_off(monkeypatch):
     assert sorted(Path().rglob("*")) == before
 
 
-def test_profile_proposes_the_same_and_writes_nothing():
+def test_a_dry_run_proposes_the_same_and_writes_nothing():
     before = sorted(Path().iterdir())
-    proposed = json.loads(fedsim("profile", "flats.csv", "rentals.csv", "--json"))
+    proposed = json.loads(fedsim("init", *BOTH, "--dry-run", "--yes", "--json"))
     assert sorted(Path().iterdir()) == before
     written = json.loads(fedsim("init", *BOTH, "--yes", "--json"))
     assert proposed == written | {"files": []}
-    assert "lat, lon" in fedsim("profile", "flats.csv", "rentals.csv")
+    assert "lat, lon" in fedsim("init", *BOTH, "--dry-run", "--yes")
 
 
 def test_the_owner_is_asked_and_may_say_otherwise():

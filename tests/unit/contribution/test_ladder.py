@@ -40,13 +40,14 @@ from fedsim.contribution.ladder import (
 from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays
 from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim.hyperparameters import TrainingSettings
+from fedsim.report.run_data import read_ladder
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out
 
 PARTNERS = ("rentals", "schools")
 TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "split", "worth"}
-TOP |= {"limited", "models"}
+TOP |= {"limited", "models", "headline", "caveats", "sides"}
 
 
 @pytest.fixture
@@ -104,6 +105,10 @@ def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     }
     assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "contribution", "total"}
     assert {rung["deviation"] for rung in ladder["rungs"]} == {None}  # one seed has none
+    assert all(scored["low"] < scored["high"] for scored in [*ladder["rungs"], *ladder["sides"]])
+    assert {side["key"] for side in ladder["sides"]} == {"alone", "placebo", "together"}
+    assert read_ladder(tmp_path / "out").sides[0].models == tuple(ladder["sides"][0]["models"])
+    assert ladder["headline"] in (tmp_path / "out" / "report.html").read_text().replace("&#39;", "'")
     assert "S$" in ladder["worth"]
     assert ladder["split"] == "random"  # as the job
     trained = (tmp_path / "out" / "results.jsonl").read_text()
