@@ -76,7 +76,10 @@ class LazyModule:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._module), name)
+        loaded = self.__dict__.get("_loaded")
+        if loaded is None:  # import_module would cost 10 us at every use
+            loaded = self._loaded = import_module(self._module)
+        return getattr(loaded, name)
 
 
 # Choices
