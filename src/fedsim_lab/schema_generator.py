@@ -94,6 +94,7 @@ _GRID = {
         "Most rows under one token; a wider cell of more rows is left to narrower ones.",
         64,
     ),
+    "narrowest": ("a whole number from 0", "The first width in which rows are listed; 0 is the finest.", 2),
     "reach": ("a whole number from 1 to 8", "A record looks into this many cells on either side, at every width.", 2),
     "scale": ("a number above 0", "Distance of similarity 1/2, in widths of the finest cell.", 8.0),
 }

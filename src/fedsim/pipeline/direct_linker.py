@@ -134,7 +134,7 @@ class DirectLinker:
         return np.array([known[row] for row in rows.tolist()], np.float32).reshape(-1, self.table.n_values)
 
     def _open(self, queries: list[FieldTokens], progress: Callable[[int, int], object] | None = None) -> OpenedRows:
-        opened = open_rows(self.table, queries, self.values, self.ask, progress)
+        opened = open_rows(self.table, queries, self.values, self.ask, progress, self.k)
         self.vectors |= dict(zip(opened.rows.tolist(), opened.vectors, strict=True))
         return opened
 

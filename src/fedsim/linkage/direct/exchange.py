@@ -13,6 +13,7 @@ from fedsim.errors import PeerError
 from fedsim.linkage.direct import oprf
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, round_up
 from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.linkage.direct.token_kinds import distinct
 from fedsim.linkage.direct.token_links import TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
 from fedsim.linkage.direct.token_values import TokenValues
@@ -122,6 +123,7 @@ def open_rows(
     values: TokenValues,
     ask: Ask,
     progress: Callable[[int, int], object] | None = None,
+    k: int | None = None,
 ) -> OpenedRows:
     """Compare the primary's records with the rows of a table, and open those that they reach.
 
@@ -137,8 +139,11 @@ def open_rows(
         Has the secondary evaluate blinded elements; it is called only for tokens whose values are not known.
     progress
         Called with the number of tokens done and in total, if there are any.
+    k
+        Partners per record, if more of what has no rivals is not needed.
     """
     evaluate_tokens(table.schema, queries, table.public, values, ask, progress)
-    distinct = [np.unique(query.tokens.token) for query in queries]
-    entries = [table.open(place, values.take(place, tokens)) for place, tokens in enumerate(distinct)]
-    return OpenedRows(TokenPairs.of(table.schema, queries, entries, table.rows), *table.open_vectors(entries))
+    entries = [
+        table.open(place, values.take(place, distinct(query.tokens.token))) for place, query in enumerate(queries)
+    ]
+    return OpenedRows(TokenPairs.of(table.schema, queries, entries, table.rows, k), *table.open_vectors(entries))

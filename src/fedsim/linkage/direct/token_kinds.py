@@ -146,6 +146,16 @@ def hash_texts(texts: Iterable[str]) -> Words:
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
+def distinct(values: AnyArray) -> AnyArray:
+    """Return distinct values, ascending: ``numpy.unique``, which takes ten times as long for millions of integers.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
 def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, Bits, AnyArray]]) -> Tokens:
     """Return the tokens of all texts; equal texts are worked on once."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -239,7 +249,8 @@ class TextTokens:
         total, count = (np.bincount(shared.pair[deleted], of, pairs) for of in (rarity[deleted], None))
         score = score + vote * total / np.maximum(count, 1)
         own = shared.own
-        most = np.bincount(own.record, np.where(own.part == SAMPLED, 1.0, np.where(own.part == DELETED, 0.0, vote)))
+        worth = np.where(own.part == SAMPLED, 1.0, np.where(own.part == DELETED, 0.0, vote))
+        most = np.bincount(own.record, worth).astype(np.float64)  # of no token: integers
         most[own.record[own.part == DELETED]] += vote  # once: an assignment, not a sum
         return np.asarray(score / (most[shared.record] * np.log(1 + shared.rows)))
 
@@ -363,11 +374,11 @@ def _near_cells(position: Floats, width: float, reach: int) -> Integers:
     return np.asarray(nearest_edge[:, np.newaxis] + np.arange(-reach, reach))
 
 
-def _grid_tokens(cells: Sequence[tuple[Integers, ...]], hint: Integers) -> Tokens:
-    """Return a token for every cell of every level; each axis of a level has the shape (n, cells)."""
-    n = len(hint)
-    token = np.concatenate([mix(level, *axes) for level, axes in enumerate(cells)], axis=1)
-    part = np.concatenate([np.full(axes[0].shape, level, np.uint8) for level, axes in enumerate(cells)], axis=1)
+def _grid_tokens(cells: Sequence[tuple[Integers, ...]], narrowest: int, hint: Integers) -> Tokens:
+    """Return a token for every cell of every level, narrowest first; each axis has the shape (n, cells)."""
+    n, levels = len(hint), list(enumerate(cells, narrowest))
+    token = np.concatenate([mix(level, *axes) for level, axes in levels], axis=1)
+    part = np.concatenate([np.full(axes[0].shape, level, np.uint8) for level, axes in levels], axis=1)
     record = np.repeat(np.arange(n), token.shape[1])
     share = np.full(len(record), ALONE, np.int64)
     return Tokens(record, token.ravel(), part.ravel(), share, np.repeat(hint, token.shape[1]))
@@ -386,9 +397,10 @@ def _leaves(tokens: Tokens, length: Integers, cap: int) -> Flags:
     return np.asarray((level >= 0) & (level == widest[tokens.record]))
 
 
-def _validate_grid(width: object, levels: int, cap: int, reach: int, scale: object) -> None:
+def _validate_grid(width: object, levels: int, narrowest: int, cap: int, reach: int, scale: object) -> None:
     validate_number(width, "width", above=0)
     validate_integer(levels, "levels", least=1, most=32)
+    validate_integer(narrowest, "narrowest", least=0, most=levels - 1)
     validate_integer(cap, "cap", least=1)
     validate_integer(reach, "reach", least=1, most=8)
     validate_number(scale, "scale", above=0)
@@ -398,21 +410,24 @@ def _validate_grid(width: object, levels: int, cap: int, reach: int, scale: obje
 class NumberTokens:
     """Numbers by bins of several widths.
 
-    A row is listed once, under its widest bin of at most ``cap`` rows. It shows its narrowest bin to a party
+    A row is listed once, under its widest bin of at most ``cap`` rows. It shows its finest bin to a party
     that opens it, and its distance is that of the record's number from the middle of this bin.
 
     Parameters
     ----------
     width
-        Of the narrowest bin: no number is shown more precisely.
+        Of the finest bin: no number is shown more precisely.
     levels
-        How many widths there are.
+        How many widths there are, each twice the one before.
+    narrowest
+        The first of these widths in which rows are listed and records look for them, counted from 0, the finest: wider
+        bins cost fewer tokens.
     cap
-        A bin of more rows is left to narrower bins; a row whose narrowest bin has more is not listed.
+        A bin of more rows is left to narrower bins; a row whose narrowest one has more is not listed.
     reach
         Records look into this many bins on either side, at every width.
     scale
-        The distance at which numbers have similarity 1/2, in narrowest widths.
+        The distance at which numbers have similarity 1/2, in widths of the finest bin.
 
     Examples
     --------
@@ -429,13 +444,14 @@ class NumberTokens:
 
     width: float
     levels: int = 16
+    narrowest: int = 0
     cap: int = 64
     reach: int = 2
     scale: float = 8.0
 
     def __post_init__(self) -> None:
         convert_scalars(self)
-        _validate_grid(self.width, self.levels, self.cap, self.reach, self.scale)
+        _validate_grid(self.width, self.levels, self.narrowest, self.cap, self.reach, self.scale)
 
     @property
     def shown(self) -> str:
@@ -443,16 +459,18 @@ class NumberTokens:
 
     @property
     def most(self) -> tuple[int, int]:
-        return self.levels * 2 * self.reach, 1
+        return (self.levels - self.narrowest) * 2 * self.reach, 1
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         finest = np.floor(self._positions(columns) / self.width).astype(np.int64)
-        return _grid_tokens([(finest[:, np.newaxis] >> level,) for level in range(self.levels)], finest)
+        return _grid_tokens(
+            [(finest[:, np.newaxis] >> level,) for level in range(self.narrowest, self.levels)], self.narrowest, finest
+        )
 
     def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         at = self._positions(columns)
-        near = [(_near_cells(at, self.width * 2.0**level, self.reach),) for level in range(self.levels)]
-        return _grid_tokens(near, np.zeros(len(at), np.int64))
+        near = [(_near_cells(at, self.width * 2.0**level, self.reach),) for level in range(self.narrowest, self.levels)]
+        return _grid_tokens(near, self.narrowest, np.zeros(len(at), np.int64))
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return _leaves(tokens, length, self.cap)
@@ -505,7 +523,7 @@ class PlaceTokens:
     ----------
     metres
         Width of the finest cell: no place is shown more precisely.
-    levels, cap, reach
+    levels, narrowest, cap, reach
         As for :class:`NumberTokens`.
     scale
         The distance at which places have similarity 1/2, in widths of the finest cell.
@@ -527,13 +545,14 @@ class PlaceTokens:
 
     metres: float = 100.0
     levels: int = 10
+    narrowest: int = 0
     cap: int = 64
     reach: int = 2
     scale: float = 8.0
 
     def __post_init__(self) -> None:
         convert_scalars(self)
-        _validate_grid(self.metres, self.levels, self.cap, self.reach, self.scale)
+        _validate_grid(self.metres, self.levels, self.narrowest, self.cap, self.reach, self.scale)
         validate_number(self.metres, "metres", least=0.1)
 
     @property
@@ -542,18 +561,21 @@ class PlaceTokens:
 
     @property
     def most(self) -> tuple[int, int]:
-        return self.levels * (2 * self.reach) ** 2, 1
+        return (self.levels - self.narrowest) * (2 * self.reach) ** 2, 1
 
     def row_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         places = _places(columns)
         north = np.floor(places[:, 0] * METRES_PER_DEGREE / self.metres).astype(np.int64)
         east = np.floor(self._east(places[:, 1], north, 0) / self.metres).astype(np.int64)
-        cells = [(north[:, np.newaxis] >> level, east[:, np.newaxis] >> level) for level in range(self.levels)]
-        return _grid_tokens(cells, (north << 32) | (east & 0xFFFFFFFF))
+        cells = [
+            (north[:, np.newaxis] >> level, east[:, np.newaxis] >> level)
+            for level in range(self.narrowest, self.levels)
+        ]
+        return _grid_tokens(cells, self.narrowest, (north << 32) | (east & 0xFFFFFFFF))
 
     def query_tokens(self, columns: Sequence[IdentifierColumn]) -> Tokens:
         places, cells = _places(columns), []
-        for level in range(self.levels):
+        for level in range(self.narrowest, self.levels):
             width = self.metres * 2.0**level
             north = _near_cells(places[:, 0] * METRES_PER_DEGREE, width, self.reach)  # (n, 2 reach)
             side = north.shape[1]
@@ -561,7 +583,7 @@ class PlaceTokens:
             east = self._east(places[:, 1, np.newaxis], north, level)  # (n, side ** 2)
             offsets = np.tile(np.arange(-self.reach, self.reach), side)
             cells.append((north, np.floor(east / width + 0.5).astype(np.int64) + offsets))
-        return _grid_tokens(cells, np.zeros(len(places), np.int64))
+        return _grid_tokens(cells, self.narrowest, np.zeros(len(places), np.int64))
 
     def listed(self, tokens: Tokens, length: Integers) -> Flags:
         return _leaves(tokens, length, self.cap)

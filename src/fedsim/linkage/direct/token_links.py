@@ -5,19 +5,21 @@ In the margins, P is the number of pairs of a record and a row that share a toke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedsim.linkage.direct.encrypted_table import NO_PLACE, OpenedEntries
-from fedsim.linkage.direct.token_kinds import SharedTokens, mix
-from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.linkage.direct.token_kinds import SharedTokens, distinct, mix
+from fedsim.linkage.direct.token_schema import FieldTokens, TokenField, TokenSchema
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Flags, Floats, Integers, Words
 
 N_RIVALS = 3  # other records of the primary that a relative similarity compares with
 MIN_TYPICAL = 0.01  # similarity to rivals: dividing by less would only add noise
+BLOCK_ENTRIES = 1 << 22
+NEARLY = 1e-9  # distances that the order of pairs may tell apart, but not the choice of those that are kept
 NOBODY = -1  # the partner of a record that reached fewer than K rows
 
 
@@ -85,34 +87,48 @@ class TokenPairs:
 
     @classmethod
     def of(
-        cls, schema: TokenSchema, queries: Sequence[FieldTokens], entries: Sequence[OpenedEntries], rows: int
+        cls,
+        schema: TokenSchema,
+        queries: Sequence[FieldTokens],
+        entries: Sequence[OpenedEntries],
+        rows: int,
+        k: int | None = None,
     ) -> TokenPairs:
-        """Compare what the distinct tokens of each field opened, in ascending order of the tokens."""
-        n, n_fields = queries[0].n, len(schema.fields)
-        shared = [_share_tokens(query, opened, rows) for query, opened in zip(queries, entries, strict=True)]
-        pairs = np.unique(np.concatenate([of.pairs for of in shared]))  # record * rows + row
-        similarity, shares = np.zeros((len(pairs), n_fields)), []
-        cells, weight = np.zeros((n, n_fields), np.uint64), np.zeros((n, n_fields))
-        for place, (field, of, query) in enumerate(zip(schema.fields, shared, queries, strict=True)):
-            at = np.searchsorted(pairs, of.pairs)
-            similarity[at, place] = field.kind.similarity(of.tokens)
-            shares.append(np.column_stack([at[of.tokens.pair], entries[place].x[of.entry]]))
+        """Compare what the distinct tokens of each field opened, in ascending order of the tokens.
+
+        If ``k`` is given, pairs with nothing in common in relative fields are left out unless they are among the K best
+        of their record: such rows have no rivals, and the record's own tokens open them.
+        """
+        n, fields = queries[0].n, schema.fields
+        cells, weight = np.zeros((n, len(fields)), np.uint64), np.zeros((n, len(fields)))
+        for place, (field, query) in enumerate(zip(fields, queries, strict=True)):
             np.add.at(cells[:, place], query.rows[query.tokens.record], mix(query.tokens.token))
             weight[query.rows, place] = field.weight
-        distinct = np.unique(np.concatenate(shares), axis=0)  # a share at 0 is the key itself
-        counts = np.bincount(distinct[:, 0], np.where(distinct[:, 1] == 0, 2, distinct[:, 1] != NO_PLACE), len(pairs))
-        record, row = np.divmod(pairs, rows)
-        relative = np.array([field.kind.RIVALS for field in schema.fields])
-        return cls(record, row, similarity, counts >= 2, cells, weight, relative, rows)
+        relative = np.array([field.kind.RIVALS for field in fields])
+        shared = [_FieldEntries.of(query, opened, rows) for query, opened in zip(queries, entries, strict=True)]
+        found = []
+        for block in _blocks(sum(of.counts_by_record() for of in shared)):
+            pairs, similarity, opened_here = _compare(fields, [of.shared_with(block) for of in shared])
+            if k is not None:
+                plain = ~similarity[:, relative].any(axis=1)
+                kept = ~plain
+                kept[plain] = _nearest(
+                    pairs[plain] // rows, _distances(similarity[plain], weight[pairs[plain] // rows]), k
+                )
+                pairs, similarity, opened_here = pairs[kept], similarity[kept], opened_here[kept]
+            found.append((pairs, similarity, opened_here))
+        pairs, similarity, opened = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return cls(*np.divmod(pairs, rows), similarity, opened, cells, weight, relative, rows)
 
     def fit_rivals(self, training: Flags) -> list[FieldRivals]:
-        """Return the rivals of every row among training records, by field."""
-        known = np.flatnonzero(training[self.record])
-        record, row = self.record[known], self.row[known]
-        return [
-            FieldRivals.fit(self.cells[record, place], row, self.similarity[known, place], self.rows)
-            for place in range(len(self.relative))
-        ]
+        """Return the rivals of every row among training records, by field; nobody where similarities are absolute."""
+        every, none = np.flatnonzero(training[self.record]), np.zeros(0, np.int64)
+        rivals = []
+        for place, relative in enumerate(self.relative.tolist()):
+            known = every if relative else none
+            record, row, similarity = self.record[known], self.row[known], self.similarity[known, place]
+            rivals.append(FieldRivals.fit(self.cells[record, place], row, similarity, self.rows))
+        return rivals
 
     def best(self, k: int, rivals: Sequence[FieldRivals], among: Flags) -> TokenLinks:
         """Return the K best of every record among some rows (rows,) and those that its own tokens open."""
@@ -120,7 +136,7 @@ class TokenPairs:
         for place in np.flatnonzero(self.relative).tolist():
             similarity[:, place] /= rivals[place].typical(self.cells[self.record, place], self.row)
         weight, (n, n_fields) = self.weight[self.record], self.weight.shape
-        distance = 1.0 - (similarity * weight).sum(axis=1) / weight.sum(axis=1)
+        distance = _distances(similarity, weight)
         similarity[weight == 0] = np.nan
         order = np.flatnonzero(among[self.row] | self.opened)
         order = order[np.lexsort((self.row[order], distance[order], self.record[order]))]
@@ -136,36 +152,96 @@ class TokenPairs:
         return links
 
 
+# Pairs are found for a block of records at a time, because records share places with hundreds of rows
+
+
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """The tokens that records share with rows: their ``pairs``, ascending, and the ``entry`` behind each token."""
+    """The tokens that records share with rows: their ``pairs``, ascending, and where each token's share lies, ``x``."""
 
     pairs: Integers
     tokens: SharedTokens
-    entry: Integers
+    x: Integers
 
 
-def _share_tokens(query: FieldTokens, opened: OpenedEntries, rows: int) -> _Shared:
-    """Return what records and rows share in one field."""
-    tokens = query.tokens
-    _, which = np.unique(tokens.token, return_inverse=True)
-    start = np.cumsum(opened.length) - opened.length
-    counts = opened.length[which]
-    shift = start[which] - (np.cumsum(counts) - counts)
-    entry = np.arange(counts.sum()) + np.repeat(shift, counts)
-    token = np.repeat(np.arange(len(which)), counts)
-    pair = query.rows[tokens.record[token]] * rows + opened.row[entry]
-    order = np.argsort(pair, kind="stable")
-    token, entry, pair = token[order], entry[order], pair[order]
-    pairs, first, pair = np.unique(pair, return_index=True, return_inverse=True)
-    shared = SharedTokens(
-        pair=pair,
-        part=tokens.part[token],
-        length=counts[token],
-        record=tokens.record[token[first]],
-        hint=opened.hint[entry[first]],
-        own=tokens,
-        columns=query.columns,
-        rows=rows,
-    )
-    return _Shared(pairs, shared, entry)
+@dataclass(frozen=True, eq=False)
+class _FieldEntries:
+    """The tokens of all records in one field: ``record`` (T,), and ``which`` (T,) of those that were opened."""
+
+    query: FieldTokens
+    opened: OpenedEntries
+    record: Integers
+    which: Integers
+    rows: int
+
+    @classmethod
+    def of(cls, query: FieldTokens, opened: OpenedEntries, rows: int) -> _FieldEntries:
+        which = np.unique(query.tokens.token, return_inverse=True)[1]
+        return cls(query, opened, query.rows[query.tokens.record], which, rows)
+
+    def counts_by_record(self) -> Integers:
+        """Return how many entries the tokens of every record opened, (n,)."""
+        counts = np.zeros(self.query.n, np.int64)
+        np.add.at(counts, self.record, self.opened.length[self.which])
+        return counts
+
+    def shared_with(self, block: slice) -> _Shared:
+        """Return what records and rows share."""
+        opened, query = self.opened, self.query
+        here = slice(*np.searchsorted(self.record, [block.start, block.stop]).tolist())
+        tokens, which = query.tokens.take(here), self.which[here]
+        counts = opened.length[which]
+        shift = (np.cumsum(opened.length) - opened.length)[which] - (np.cumsum(counts) - counts)
+        entry = np.arange(counts.sum()) + np.repeat(shift, counts)
+        token = np.repeat(np.arange(len(which)), counts)
+        pair = self.record[here][token] * self.rows + opened.row[entry]
+        order = np.argsort(pair, kind="stable")
+        token, entry, pair = token[order], entry[order], pair[order]
+        new = np.append(True, pair[1:] != pair[:-1])[: len(pair)]
+        first = np.flatnonzero(new)
+        shared = SharedTokens(
+            pair=np.cumsum(new) - 1,
+            part=tokens.part[token],
+            length=counts[token],
+            record=tokens.record[token[first]],
+            hint=opened.hint[entry[first]],
+            own=tokens,
+            columns=query.columns,
+            rows=self.rows,
+        )
+        return _Shared(pair[first], shared, opened.x[entry])
+
+
+def _blocks(counts: Integers) -> Iterator[slice]:
+    """Yield ranges of records that opened about ``BLOCK_ENTRIES`` entries each; at least one range."""
+    ends = np.cumsum(counts)
+    edges = np.searchsorted(ends, np.arange(BLOCK_ENTRIES, ends[-1] if len(ends) else 0, BLOCK_ENTRIES), side="right")
+    cuts = np.unique([0, *edges.tolist(), len(counts)]).tolist() if len(counts) else [0, 0]
+    yield from map(slice, cuts[:-1], cuts[1:])
+
+
+def _compare(fields: Sequence[TokenField], shared: Sequence[_Shared]) -> tuple[Integers, Floats, Flags]:
+    """Return the pairs of some records, their similarities by field, and whether the record's tokens open the row."""
+    pairs = distinct(np.concatenate([of.pairs for of in shared]))  # record * rows + row
+    similarity, opened, shares = np.zeros((len(pairs), len(fields))), np.zeros(len(pairs), np.bool_), []
+    for place, (field, of) in enumerate(zip(fields, shared, strict=True)):
+        at = np.searchsorted(pairs, of.pairs)
+        similarity[at, place] = field.kind.similarity(of.tokens)
+        pair = at[of.tokens.pair]
+        opened[pair[of.x == 0]] = True  # a share at 0 is the key itself
+        useful = (of.x != 0) & (of.x != NO_PLACE)
+        shares.append(pair[useful] << 32 | of.x[useful])
+    counts = np.bincount(distinct(np.concatenate(shares)) >> 32, minlength=len(pairs))
+    return pairs, similarity, opened | (counts >= 2)
+
+
+def _distances(similarity: Floats, weight: Floats) -> Floats:
+    return np.asarray(1.0 - (similarity * weight).sum(axis=1) / weight.sum(axis=1))
+
+
+def _nearest(record: Integers, distance: Floats, k: int) -> Flags:
+    """Return which pairs, in order of records, are among the K nearest of their record; and all that are as near."""
+    _, start, which, counts = np.unique(record, return_index=True, return_inverse=True, return_counts=True)
+    key = which + distance / 2  # distances of absolute similarities are between 0 and 1
+    limit = np.sort(key)[start + np.minimum(k, counts) - 1] if len(start) else key
+    return np.asarray(key <= limit[which] + NEARLY)

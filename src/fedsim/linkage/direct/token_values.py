@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsim.errors import FileError
 from fedsim.linkage.direct.encrypted_table import VALUE_BYTES
+from fedsim.linkage.direct.token_kinds import distinct
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.storage.files import append_durably
 from fedsim.storage.tensor_file import damaged_file
@@ -55,7 +56,7 @@ class TokenValues:
     def missing(self, field: int, tokens: Words) -> Words:
         """Return the distinct tokens of a field whose values are not known, to no other job either."""
         self._read_new()
-        return self._unknown(field, np.unique(tokens))
+        return self._unknown(field, distinct(tokens))
 
     def take(self, field: int, tokens: Words) -> list[bytes]:
         """Return the values of known tokens."""
@@ -80,12 +81,12 @@ class TokenValues:
                 append_durably(self._path, written, after=self._end)
                 self._read(file, self._path)
 
-    def _unknown(self, field: int, distinct: Words) -> Words:
+    def _unknown(self, field: int, tokens: Words) -> Words:
         known = self._tokens[field]
-        place = np.searchsorted(known, distinct)
+        place = np.searchsorted(known, tokens)
         found = place < len(known)
-        found[found] = known[place[found]] == distinct[found]
-        return distinct[~found]
+        found[found] = known[place[found]] == tokens[found]
+        return tokens[~found]
 
     def _new_ones(self, block: AnyArray) -> Integers:
         """Return the places of a block's tokens that are not known, each once."""

@@ -116,7 +116,7 @@ def test_texts_without_words_have_no_tokens():
 @settings(max_examples=30)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-1e6, 1e6))
 def test_a_row_is_reached_in_its_leaf_if_the_leaf_is_near_and_shows_its_narrowest_bin(rows, query):
-    kind = NumberTokens(width=10, levels=8, cap=3, reach=1)
+    kind = NumberTokens(width=10, levels=8, narrowest=2, cap=3, reach=1)
     listed = kind.row_tokens([column(rows)])
     wanted = set(kind.query_tokens([column([query])]).token.tolist())
     lengths = {token: int((listed.token == token).sum()) for token in listed.token.tolist()}
@@ -124,7 +124,7 @@ def test_a_row_is_reached_in_its_leaf_if_the_leaf_is_near_and_shows_its_narrowes
     for row, number in enumerate(rows):
         levels = [
             level
-            for level in range(8)
+            for level in range(2, 8)
             if sum(np.floor(other / 10) // 2**level == np.floor(number / 10) // 2**level for other in rows) <= 3
         ]
         leaf = leaves.take(leaves.record == row)
