@@ -2,9 +2,10 @@
 
 ``fedsim lab bench default_job`` runs all cases, ``fedsim lab bench default_job -- firms registers`` some of them:
 
-* ``firms``, ``registers``, ``other-registers``: the share of the attainable contribution, (alone - job) / (alone -
-  true matches). "Alone" is the method solo with the job's own features, split and preset; "true matches" is the same
-  job with every firm in the other register spelled as in ours. Three draws each.
+* ``firms``, ``registers``, ``other-registers``, ``city``: the share of the attainable contribution, (alone - job) /
+  (alone - attainable). "Alone" is the method solo with the job's own features, split and preset. For registers,
+  "attainable" is the error of the same job with every firm in the other register spelled as in ours; for the city, the
+  rentals' contribution by construction is attainable. Three draws each; ``--draws N`` runs the first N.
 * ``places``, ``trips``, ``films``: the error on the test records, time and peak memory. The full places and trips cases
   take long: ``-- places trips --epochs 1``.
 
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ import torch
 from fedsim.config import read_job, read_party_file
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.rungs import Rung, run_training
+from fedsim.data.synthetic import LABEL, generate_city
 from fedsim.runs.record import read_test_predictions
 from fedsim_lab.datasets.generated import FIRMS_LABEL, Firms, KnownFirms, add_credits, generate_firms
 from fedsim_lab.datasets.registers import LANGUAGES, OTHER_LANGUAGES, Language, generate_registers
@@ -123,34 +126,65 @@ def spell_alike(drawn: KnownFirms) -> KnownFirms:
     return replace(drawn, theirs=drawn.theirs.with_columns(name=pl.Series(names)))
 
 
-def found_share(drawn: KnownFirms, folder: Path) -> tuple[list[str], float]:
-    """Return the cells of a draw's row, and the share of the attainable contribution that the default job found."""
-    own, known = folder / "own", folder / "known"
+@dataclass(frozen=True)
+class FoundShare:
+    """What a job found of the attainable contribution; all but ``share`` are RMSE of the test records."""
+
+    alone: float
+    job: float
+    attainable: float  # the contribution
+    training: str
+
+    @property
+    def share(self) -> float:
+        return (self.alone - self.job) / self.attainable
+
+    def __str__(self) -> str:
+        gain = self.alone - self.job
+        numbers = " | ".join(f"{value:.2f}" for value in (self.alone, self.job, gain, self.attainable))
+        return f"{numbers} | {100 * self.share:.0f} % | {self.training}"
+
+
+def share_of_registers(draw: Callable[[int], KnownFirms], seed: int, folder: Path) -> FoundShare:
+    """Run the default job of two registers, and again with all matches spelled alike."""
+    drawn, own, known = draw(seed), folder / "own", folder / "known"
     own.mkdir()
     init(own, drawn.ours, drawn.theirs, FIRMS_LABEL)
     change_job(own, 'split = "random"', 'split = "group"')
     shutil.copytree(own, known)
     spell_alike(drawn).theirs.write_csv(known / "theirs.csv")
-    alone = error_alone(own)
-    done, best = train(own), train(known)
+    alone, done, best = error_alone(own), train(own), train(known)
     job, matches = (run.value["metrics"]["test"]["rmse"] for run in (done, best))
-    share = (alone - job) / (alone - matches)
-    gains = [f"{alone - job:.2f}", f"{alone - matches:.2f}", f"{drawn.truth.contribution('register'):.2f}"]
-    return [f"{alone:.2f}", f"{job:.2f}", f"{matches:.2f}", *gains, f"{100 * share:.0f} %", str(done)], share
+    return FoundShare(alone, job, alone - matches, str(done))
 
 
-def share_table(names: Sequence[str]) -> None:
+def share_of_city(seed: int, folder: Path) -> FoundShare:
+    """Run the default job of a city's flats and rentals."""
+    city = generate_city(np.random.default_rng(seed))
+    init(folder, city.flats, city.rentals, LABEL)
+    change_job(folder, 'split = "random"', 'split = "group"')
+    alone, done = error_alone(folder), train(folder)
+    return FoundShare(alone, done.value["metrics"]["test"]["rmse"], city.truth.contribution("rentals"), str(done))
+
+
+SHARES: dict[str, tuple[range, Callable[[int, Path], FoundShare]]] = {
+    **{name: (seeds, partial(share_of_registers, draw)) for name, (seeds, draw) in REGISTERS.items()},
+    "city": (range(60, 63), share_of_city),
+}
+
+
+def share_table(names: Sequence[str], draws: int | None) -> None:
     """Print a row per draw, and the mean of every set."""
-    heads = ("set, draw", "alone", "job", "true matches", "gain", "attainable", "by construction", "share", "training")
+    heads = ("set, draw", "alone", "job", "gain", "attainable", "share", "training")
     print(f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", sep="\n", flush=True)
     for name in names:
-        seeds, draw = REGISTERS[name]
+        seeds, measure = SHARES[name]
         shares = []
-        for seed in seeds:
+        for seed in seeds[:draws]:
             with tempfile.TemporaryDirectory() as folder:
-                cells, share = found_share(draw(seed), Path(folder))
-            shares.append(share)
-            print(f"| {' | '.join([f'{name}, {seed}', *cells])} |", flush=True)
+                found = measure(seed, Path(folder))
+            shares.append(found.share)
+            print(f"| {name}, {seed} | {found} |", flush=True)
         print(f"| **{name}, mean** |{' |' * (len(heads) - 3)} **{100 * np.mean(shares):.0f} %** | |", flush=True)
 
 
@@ -209,15 +243,16 @@ def table_case(name: str, asked: argparse.Namespace, folder: Path) -> None:
 def main(words: Sequence[str] | None) -> None:
     """Run some cases; by default, all whose data is available."""
     parser = argparse.ArgumentParser("fedsim lab bench default_job --")
-    known = [*REGISTERS, *TABLES]
+    known = [*SHARES, *TABLES]
     parser.add_argument("cases", nargs="*", choices=[*known, []], metavar="CASE", help=", ".join(known))  # [] is none
+    parser.add_argument("--draws", type=int, help="draws of each set; default: all")
     parser.add_argument("--records", type=int, help="primary records in places, trips and films; default: all")
     parser.add_argument("--epochs", type=int, help="maximum epochs in places, trips and films; default: as in init")
     parser.add_argument("--change", nargs=2, metavar=("OLD", "NEW"), help="replace a line of that job")
     asked = parser.parse_args(words or ())
     cases = asked.cases or known
-    if chosen := [name for name in cases if name in REGISTERS]:
-        share_table(chosen)
+    if chosen := [name for name in cases if name in SHARES]:
+        share_table(chosen, asked.draws)
     for name in cases:
         if name in TABLES:
             with tempfile.TemporaryDirectory() as folder:

@@ -1,18 +1,22 @@
-"""Direct linking: quality of tokens held against plain TF-IDF, rows that can be opened, places, and what it costs.
+"""Direct linking: recall of tokens held against plain TF-IDF and exact neighbours, rows opened, and what it costs.
 
-``fedsim lab bench direct_linking`` prints all tables; after two dashes, ``--cost N`` only links N x N names with all
-work of both sides, and ``--quality`` only measures recall. Recall is measured on tokens in the clear: links through the
-encrypted table are equal (``tests/unit/linkage/direct``). Real tables are read from the folder ``FEDSIM_DATA``.
+``fedsim lab bench direct_linking`` prints all tables. After two dashes, ``--names N`` and ``--places N`` only link N x
+N records with all work of both sides, and ``--quality`` only measures recall: on tokens in the clear, because links
+through the encrypted table are equal (``tests/unit/linkage/direct``). Real tables are read from ``FEDSIM_DATA``.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,17 +25,20 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fedsim.linkage import topk
 from fedsim.linkage.direct import PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import NO_PLACE, EncryptedTable, OpenedEntries, build_table, listed_tokens
-from fedsim.linkage.direct.exchange import evaluate_tokens, open_rows
+from fedsim.linkage.direct.exchange import evaluate_tokens
 from fedsim.linkage.direct.token_kinds import NO_SHARE
 from fedsim.linkage.direct.token_links import TokenLinks, TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.linkage.direct.token_values import TokenValues
+from fedsim.pipeline.direct_linker import DirectLinker
 from fedsim.types import Floats, Integers
+from fedsim.wizard.proposal import CELLS_OF_ROWS
 from fedsim_lab.datasets.generated import generate_firms
 from linkage_data import DATA
-from quality_data import TextPair, text_sets
+from quality_data import TextPair, dense_places, text_sets
 
-RIVALS, PLACE_QUERIES, PLACE_K = 3, 2_000, 20
+RIVALS, PLACE_QUERIES, PLACE_K, N_VALUES = 3, 2_000, 20, 8
+Table = Mapping[str, Any]
 
 
 def entries_in_the_clear(
@@ -47,7 +54,7 @@ def entries_in_the_clear(
         length = last - first
         at = np.arange(length.sum()) + np.repeat(first - (np.cumsum(length) - length), length)
         token = np.repeat(np.arange(len(distinct)), length)
-        places = np.where(listed.share == NO_SHARE, NO_PLACE, listed.share)
+        places = np.where(listed.share == NO_SHARE, NO_PLACE, listed.share % NO_PLACE)
         y = np.zeros((len(at), 16), np.uint8)
         opened.append(OpenedEntries(token, length, theirs.rows[listed.record[at]], places[at], y, listed.hint[at]))
     return opened
@@ -126,92 +133,113 @@ def place_tables() -> Iterator[tuple[str, Floats, Floats]]:
 
 
 def measure_places() -> None:
+    kinds = {"all widths": {}, "as init proposes": CELLS_OF_ROWS}
     for title, places, theirs in place_tables():
         ours = np.random.default_rng(0).permutation(places)[:PLACE_QUERIES]
         exact, _ = topk(ours, theirs, metric="great-circle", k=PLACE_K)
         print(f"{title}: {len(ours):,} x {len(theirs):,} places, recall@{PLACE_K} of the exact neighbours")
         tables = [{"lat": of[:, 0], "lon": of[:, 1]} for of in (theirs, ours)]
         for metres in (25, 50, 100, 200):
-            for cap, reach in ((16, 2), (64, 1), (64, 2)):
-                levels = int(np.ceil(np.log2(51_200 / metres)))
-                kind = PlaceTokens(metres=metres, levels=levels, cap=cap, reach=reach)
-                schema = TokenSchema((TokenField(("lat", "lon"), kind),))
+            for name, settings in kinds.items():
+                schema = TokenSchema((TokenField(("lat", "lon"), PlaceTokens(metres=metres, **settings)),))
                 pairs, links, _ = plain_links(schema, *tables, PLACE_K)
                 queries = schema.query_tokens(tables[1])[0].tokens.token
-                shared = [
-                    len(set(own) & set(near)) for own, near in zip(links.partner.tolist(), exact.tolist(), strict=True)
-                ]
+                found = (links.partner[:, :, np.newaxis] == exact[:, np.newaxis]).any(axis=2)
                 counts = f"{len(np.unique(queries)):,} tokens, {len(pairs.row) / len(ours):.0f} rows reached per record"
-                print(
-                    f"  {metres:3d} m, cap {cap:3d}, reach {reach}: {np.mean(shared) / PLACE_K:.3f}; {counts}",
-                    flush=True,
-                )
+                print(f"  {metres:3d} m, {name}: {found.mean():.3f}; {counts}", flush=True)
 
 
-def measure_cost(n: int) -> None:
-    """Link n x n generated firms with all work of both sides, and print what every step costs."""
+def name_tables(n: int) -> tuple[TokenSchema, Table, Table]:
+    """Return the tables of the primary and of the secondary: generated firms."""
     drawn = generate_firms(np.random.default_rng(0), ours=n, theirs=n)
-    ours, theirs = {"name": drawn.ours["name"].to_list()}, {"name": drawn.theirs["name"].to_list()}
-    schema, key = TokenSchema((TokenField(("name",), TextTokens()),)), oprf.SecretKey.generate()
-    print(f"{n:,} x {n:,} names, 8 values per row; seconds and CPU seconds of all cores")
-    spent, asked = [0.0, 0.0], [0]
+    ours, theirs = ({"name": side["name"].to_list()} for side in (drawn.ours, drawn.theirs))
+    return TokenSchema((TokenField(("name",), TextTokens()),)), ours, theirs
 
-    def step(name: str, start: tuple[float, float], note: str = "") -> None:
-        wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-        spent[0], spent[1] = spent[0] + wall, spent[1] + cpu
-        print(f"  {name:34s} {wall:7.1f} {cpu:7.1f}  {note}", flush=True)
 
-    def now() -> tuple[float, float]:
-        return time.perf_counter(), time.process_time()
+def spread_places(n: int) -> tuple[TokenSchema, Table, Table]:
+    """Return even places in a box of 60 x 55 km, the hardest case: no place shares its cells with others."""
+    ours, theirs = (
+        side[np.linspace(0, len(side) - 1, n).astype(int)] for side in dense_places(np.random.default_rng(0))
+    )
+    kind = PlaceTokens(**CELLS_OF_ROWS)
+    tables = ({"lat": side[:, 0], "lon": side[:, 1]} for side in (ours, theirs))
+    return TokenSchema((TokenField(("lat", "lon"), kind),)), *tables
 
-    evaluation = [0.0, 0.0]
 
-    def ask(blinded: list[bytes]) -> list[oprf.Evaluation]:
-        start = now()
-        answer = oprf.map_batches(key.evaluate_blinded, blinded)
-        evaluation[0], evaluation[1] = evaluation[0] + now()[0] - start[0], evaluation[1] + now()[1] - start[1]
-        asked[0] += len(blinded)
-        return answer
+@dataclass
+class Cost:
+    """Seconds, CPU seconds of all cores, and what was asked, of the steps of one linkage."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    tokens: int = 0
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[list[str]]:
+        """Time a step and print it with the notes that the block adds."""
+        notes: list[str] = []
+        start = time.perf_counter(), time.process_time()
+        yield notes
+        seconds, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
+        self.seconds, self.cpu = self.seconds + seconds, self.cpu + cpu
+        print(f"  {name:34s} {seconds:7.1f} {cpu:7.1f}  {' '.join(notes)}", flush=True)
+
+
+def measure_cost(title: str, n: int, tables: tuple[TokenSchema, Table, Table], k: int) -> float:
+    """Link n x n records with all work of both sides; print what every step costs, and return all CPU seconds."""
+    schema, ours, theirs = tables
+    key, cost = oprf.SecretKey.generate(), Cost()
+    print(f"{n:,} x {n:,} {title}, load {os.getloadavg()[0]:.1f}; seconds, CPU seconds of all cores")
+
+    def ask(blinded: list[bytes]) -> list[oprf.EvaluatedBatch]:
+        cost.tokens += len(blinded)
+        return oprf.map_batches(key.evaluate_blinded, blinded)
 
     with tempfile.TemporaryDirectory() as folder:
-        start = now()
-        table = build_table(schema, theirs, np.zeros((n, 8), np.float32), key)
-        step("secondary: table", start, f"{len(table.tags[0]):,} entries")
-        start = now()
-        table.save(Path(folder) / "table")
-        size = (Path(folder) / "table").stat().st_size / 1e6
-        table = EncryptedTable.load(Path(folder) / "table", schema)
-        step("table written and read", start, f"{size:.1f} MB, {1000 * size / n:.1f} KB per row")
-        values, start = TokenValues(schema, key.public), now()
-        evaluate_tokens(schema, schema.query_tokens(ours), key.public, values, ask)
-        step("both: evaluation", start, f"{asked[0]:,} tokens, {64 * asked[0] / 1e6:.1f} MB both ways")
-        rates = [asked[0] / (seconds + 1e-9) for seconds in evaluation]
-        print(f"    secondary: {evaluation[0]:.1f} s, {evaluation[1]:.1f} CPU s, {rates[1]:,.0f} tokens per CPU s")
-        start = now()
-        found = open_rows(table, schema.query_tokens(ours), values, ask)
-        found.pairs.best(10, found.pairs.fit_rivals(np.ones(n, np.bool_)), found.among)
-        step("primary: opening and links", start, f"{len(found.rows):,} rows opened")
+        path = Path(folder) / "table"
+        with cost.step("secondary: table") as notes:
+            build_table(schema, theirs, np.zeros((n, N_VALUES), np.float32), key).save(path)
+            table = EncryptedTable.load(path, schema)
+            megabytes = path.stat().st_size / 1e6
+            notes.append(f"{len(table.tags[0]):,} entries, {megabytes:.1f} MB")
+        linker = DirectLinker("theirs", table, k, TokenValues(schema, key.public, Path(folder) / "values"), ask)
+        with cost.step("primary: tokens of records"):
+            queries = linker.encode_new(ours)
+        with cost.step("both: evaluation") as notes:
+            evaluate_tokens(schema, queries, key.public, linker.values, ask)
+            notes.append(f"{cost.tokens:,} tokens, {64 * cost.tokens / 1e6:.1f} MB both ways")
+        with cost.step("primary: opening and links") as notes:
+            linker.link(ours, np.arange(n))
+            notes.append(f"{len(linker.vectors):,} rows opened")
+        first, seconds, cpu = cost.tokens, cost.seconds, cost.cpu
+        another = DirectLinker("theirs", table, k, TokenValues(schema, key.public, Path(folder) / "values"), ask)
+        with cost.step("a second job") as notes:
+            another.link(ours, np.arange(n))
+            notes.append(f"{cost.tokens - first} new evaluations")
+        assert cost.tokens == first, "a second job on the same tables asks for nothing"
+    print(f"  {'all work of both sides':34s} {seconds:7.1f} {cpu:7.1f}  {megabytes + 64 * first / 1e6:.1f} MB")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
-        f"  {'all work of both sides':34s} {spent[0]:7.1f} {spent[1]:7.1f}  {size + 64 * asked[0] / 1e6:.1f} MB in all"
+        f"  peak memory {memory:,.0f} MB; {1000 * cpu / n:.2f} CPU ms and {first / n:.1f} tokens per record",
+        flush=True,
     )
-    print(f"  peak memory {memory:,.0f} MB; {1000 * spent[1] / n:.1f} CPU ms per pair of records", flush=True)
-    for records in (10_000, 200_000, 1_000_000):
-        hours, megabytes = spent[1] * records / n / 2 / 3600, (size + 64 * asked[0] / 1e6) * records / n
-        print(f"  {records:,} x {records:,}: {hours:.2f} h on two idle cores, {megabytes:,.0f} MB (linear)", flush=True)
+    return cpu
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(words: Sequence[str] | None) -> None:
+    """Print the chosen tables; without a choice, recall and the cost of 2,000 names."""
+    parser = argparse.ArgumentParser("fedsim lab bench direct_linking --")
     parser.add_argument("--quality", action="store_true", help="measure recall only")
-    parser.add_argument("--cost", type=int, metavar="N", help="link N x N names only")
-    chosen = parser.parse_args()
-    if chosen.cost is None:
+    parser.add_argument("--names", type=int, nargs="+", metavar="N", help="link N x N names only")
+    parser.add_argument("--places", type=int, nargs="+", metavar="N", help="link N x N places only")
+    chosen = parser.parse_args(words or ())
+    if not (chosen.names or chosen.places):
         measure_names()
         measure_places()
-    if not chosen.quality:
-        measure_cost(chosen.cost or 2_000)
-
-
-if __name__ == "__main__":
-    main()
+    names = chosen.names or ([] if chosen.quality or chosen.places else [2_000])
+    for n in names:
+        cpu = measure_cost("names", n, name_tables(n), 10)
+        for more in (200_000, 1_000_000):
+            print(f"  linear: {more:,} x {more:,} take {cpu * more / n / 2 / 3600:.2f} h on two idle cores", flush=True)
+    for n in chosen.places or ():
+        measure_cost("places", n, spread_places(n), PLACE_K)

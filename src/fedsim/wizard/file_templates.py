@@ -88,7 +88,7 @@ class SetupPlan:
 def render_job(plan: SetupPlan) -> str:
     """Return the text of the job file."""
     others = [name for name in METHODS.names(in_jobs=True) if name != METHOD]
-    values = {"method": METHOD, "other_methods": others, "embedding": DEFAULT_EMBEDDING}
+    values = {"method": METHOD, "other_methods": others, "embedding": "features" if plan.direct else DEFAULT_EMBEDDING}
     return _render("job", plan=plan, coordinator=COORDINATOR_NAME, **values)
 
 

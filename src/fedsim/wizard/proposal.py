@@ -371,6 +371,12 @@ def _useless_column_error(table: TableProfile, column: ColumnProfile) -> InputEr
 # and dates, whose thresholds depend on their range, because the text decides who is near.
 
 RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about a metre in a city
+# Rows are listed in cells four times as wide as those that they show: as good a recall for a sixth of the tokens.
+CELLS_OF_ROWS = {"narrowest": 2, "cap": 256, "reach": 1}
+MIN_CELL_METRES, CELLS_TO_PARTNERS = (
+    100.0,
+    10,
+)  # finest cells; their number to the last of K partners, if places were even
 BINS = 50  # narrowest bins of tokens in a typical difference of numbers
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
@@ -389,12 +395,8 @@ def _propose_positions(
     columns_of, places = dict(zip(pairs, profiles, strict=True)), dict(_find_places(pairs, profiles))
     for pair, columns in columns_of.items():
         if pair in places:
-            longitude = places[pair]
-            latitudes, longitudes = (_numbers(columns_of[axis]) for axis in (pair, longitude))
-            degrees = np.column_stack([latitudes[: len(longitudes)], longitudes[: len(latitudes)]])
-            spread = float(np.median(great_circle_metres(degrees, np.broadcast_to(mean_place(degrees), degrees.shape))))
-            metres = max(round_down(max(spread, 1.0) / RESOLUTION), MIN_METRES)
-            yield SchemaField(pair.agreed, PlacePosition(metres), longitude=longitude.agreed)
+            metres = max(round_down(_spread(columns, columns_of[places[pair]]) / RESOLUTION), MIN_METRES)
+            yield SchemaField(pair.agreed, PlacePosition(metres), longitude=places[pair].agreed)
         elif pair not in places.values():
             numbers = _numbers(columns)
             spread = float(np.median(np.abs(numbers - np.median(numbers)))) or float(np.ptp(numbers)) or 1.0
@@ -411,13 +413,22 @@ def _propose_tokens(pairs: Sequence[IdentifierPair], profiles: Sequence[Identifi
         if columns[0].kind == CellType.CATEGORY:
             yield TokenField((pair.agreed,), TextTokens())
         elif pair in places:
-            yield TokenField((pair.agreed, places[pair].agreed), PlaceTokens())
+            near = _spread(columns, columns_of[places[pair]]) * math.sqrt(DEFAULT_K / max(map(len, columns)))
+            metres = max(MIN_CELL_METRES, round_down(near / CELLS_TO_PARTNERS))
+            yield TokenField((pair.agreed, places[pair].agreed), PlaceTokens(metres, **CELLS_OF_ROWS))
         elif columns[0].kind == CellType.DATE:
             yield TokenField((pair.agreed,), DateTokens())
         elif pair not in places.values():
             numbers = _numbers(columns)
             spread = float(np.median(np.abs(numbers - np.median(numbers)))) or float(np.ptp(numbers)) or 1.0
             yield TokenField((pair.agreed,), NumberTokens(width=round_down(spread / BINS)))
+
+
+def _spread(latitude: IdentifierProfiles, longitude: IdentifierProfiles) -> float:
+    """Return the median distance of places from their middle in metres, at least 1."""
+    latitudes, longitudes = _numbers(latitude), _numbers(longitude)
+    degrees = np.column_stack([latitudes[: len(longitudes)], longitudes[: len(latitudes)]])
+    return max(1.0, float(np.median(great_circle_metres(degrees, np.broadcast_to(mean_place(degrees), degrees.shape)))))
 
 
 def _numbers(columns: IdentifierProfiles) -> Floats:

@@ -317,6 +317,16 @@ def test_noise_on_similarities_needs_a_coordinator():
     assert not Path("job.toml").exists()
 
 
+@pytest.mark.parametrize(("degrees", "metres"), [(0.01, 100.0), (2.0, 1_000.0), (40.0, 20_000.0)])
+def test_the_finest_cells_of_sparse_places_are_wider(degrees, metres):
+    for name in ("flats", "rentals"):
+        place = pl.int_range(pl.len()) * degrees / 200
+        pl.read_csv(f"{name}.csv").head(200).with_columns(lat=place, lon=place % 0.1).write_csv(f"{name}.csv")
+    fedsim("init", *BOTH, "--yes")
+    (field,) = read_job(Path("job.toml")).secondaries["rentals"].token_schema.fields
+    assert field.kind.metres == metres
+
+
 def test_names_dates_and_numbers_become_tokens_of_their_kind():
     registers(["first name", "last name", "born"], ["first name", "last name", "born"])
     on = ["--on", "first name,last name,born"]
