@@ -44,7 +44,7 @@ class Tokens:
     share: AnyArray
     hint: Integers
 
-    def take(self, chosen: Flags | Integers) -> Tokens:
+    def take(self, chosen: Flags | Integers | slice) -> Tokens:
         """Return some of the tokens."""
         record, token, part = self.record[chosen], self.token[chosen], self.part[chosen]
         return Tokens(record, token, part, self.share[chosen], self.hint[chosen])
@@ -152,8 +152,8 @@ def distinct(values: AnyArray) -> AnyArray:
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    ordered: AnyArray = np.sort(values)
+    return np.asarray(ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]])
 
 
 def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, Bits, AnyArray]]) -> Tokens:

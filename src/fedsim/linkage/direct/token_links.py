@@ -106,17 +106,16 @@ class TokenPairs:
             weight[query.rows, place] = field.weight
         relative = np.array([field.kind.RIVALS for field in fields])
         shared = [_FieldEntries.of(query, opened, rows) for query, opened in zip(queries, entries, strict=True)]
+        counts = np.sum([of.counts_by_record() for of in shared], axis=0)
         found = []
-        for block in _blocks(sum(of.counts_by_record() for of in shared)):
-            pairs, similarity, opened_here = _compare(fields, [of.shared_with(block) for of in shared])
+        for block in _blocks(counts):
+            pairs, similarity, opened = _compare(fields, [of.shared_with(block) for of in shared])
             if k is not None:
-                plain = ~similarity[:, relative].any(axis=1)
-                kept = ~plain
-                kept[plain] = _nearest(
-                    pairs[plain] // rows, _distances(similarity[plain], weight[pairs[plain] // rows]), k
-                )
-                pairs, similarity, opened_here = pairs[kept], similarity[kept], opened_here[kept]
-            found.append((pairs, similarity, opened_here))
+                kept = np.asarray(similarity[:, relative].any(axis=1))
+                record = pairs[~kept] // rows
+                kept[~kept] = _nearest(record, _distances(similarity[~kept], weight[record]), k)
+                pairs, similarity, opened = pairs[kept], similarity[kept], opened[kept]
+            found.append((pairs, similarity, opened))
         pairs, similarity, opened = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return cls(*np.divmod(pairs, rows), similarity, opened, cells, weight, relative, rows)
 
