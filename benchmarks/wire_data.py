@@ -1,8 +1,8 @@
 """The paper's hdb as a job of three parties in a folder: flats, schools, and a coordinator between them.
 
-Columns and K are taken from ``experiments/hdb.toml``; the tables are read from the folder ``FEDSIM_DATA`` (default
-``data``). Locations are encoded as filters and linked without noise. The key and the coordinator's secret are always
-the same, so that runs of one job in different folders train on the same numbers in the same order.
+The tables are read from the folder ``FEDSIM_DATA`` (default ``data``). Locations are encoded as filters and linked
+without noise. The key and the coordinator's secret are always the same, so that runs of one job in different folders
+train on the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.messages import Party, Role
 from fedsim.runs.run_folder import run_path
-from fedsim_lab.experiment_config import ExperimentConfig, read_experiment_config
+from fedsim_lab.datasets.dataset_registry import find_datasets
 from fedsim_ops.authority import issue_certificates
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT / "data"))
-RUNGS = {"paper": "paper: FedSim", "modern": "modern: FedSim"}
+PARTNERS = {"paper": 50, "modern": 20}
 SECRET = bytes(range(32))
 
 JOB = """
@@ -32,7 +32,7 @@ name = "hdb"
 seed = {seed}
 coordinator = {{ name = "notary", address = "127.0.0.1:{port}" }}
 primary = {{ name = "flats", address = "127.0.0.1:{other_port}" }}
-task = {{ kind = "{task}" }}
+task = {{ kind = "regression" }}
 
 [training]
 preset = "{preset}"
@@ -110,13 +110,12 @@ def have_hdb() -> bool:
 def write_hdb(folder: Path, terms: Terms) -> Hdb:
     """Write all files of a job into a new folder."""
     folder.mkdir()
-    outline = read_experiment_config(ROOT / "experiments" / "hdb.toml")
-    (folder / "job.toml").write_text(_job(outline, terms))
+    (folder / "job.toml").write_text(_job(terms))
     found = Hdb.read(folder)
     for party in found.job.parties:
         device = terms.device if party.role is Role.PRIMARY else "cpu"
         words = PARTY.format(name=party.name, role=party.role, hash=found.job.hash, device=device)
-        found.path(party).write_text(words + _table(outline, party.role))
+        found.path(party).write_text(words + _table(party.role))
     issue_certificates(folder / "certs", found.job.parties, datetime.now(UTC))
     Key(SECRET).write(folder / "linkage.key")
     for party in found.job.parties:
@@ -126,18 +125,18 @@ def write_hdb(folder: Path, terms: Terms) -> Hdb:
     return found
 
 
-def _job(outline: ExperimentConfig, terms: Terms) -> str:
-    rung = next(rung for rung in outline.rungs if rung.name == RUNGS[terms.preset])
+def _job(terms: Terms) -> str:
     port, other_port = free_ports(2)
     names = ["schools", *(f"schools{number}" for number in range(2, terms.secondaries + 1))]
-    lists = [SECONDARY.format(name=name, k=rung.k or outline.link.k) for name in names]
-    return JOB.format(**vars(terms), task=outline.task, port=port, other_port=other_port) + "".join(lists)
+    lists = [SECONDARY.format(name=name, k=PARTNERS[terms.preset]) for name in names]
+    return JOB.format(**vars(terms), port=port, other_port=other_port) + "".join(lists)
 
 
-def _table(outline: ExperimentConfig, role: Role) -> str:
+def _table(role: Role) -> str:
     """Return the sections of the file of a party that has data."""
     if role is Role.COORDINATOR:
         return ""
-    part = outline.primary if role is Role.PRIMARY else outline.secondary
-    label = f'label = {{ column = "{part.label}" }}\n' if part.label else ""
-    return TABLE.format(file=(DATA / part.file).resolve(), drop=json.dumps(part.drop)) + label
+    flats, schools = next(found.paths for found in find_datasets(DATA) if found.about.name == "hdb").values()
+    if role is Role.SECONDARY:
+        return TABLE.format(file=schools.resolve(), drop=json.dumps(["school_name"]))
+    return TABLE.format(file=flats.resolve(), drop="[]") + 'label = { column = "resale_price" }\n'

@@ -21,7 +21,6 @@ OUTSIDE = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "benchmarks/RESULTS.md": "project/benchmarks.md",
-    "experiments/RESULTS.md": "project/experiments.md",
     "deploy/README.md": "project/deployment.md",
     "examples/three_processes/README.md": "project/three-processes.md",
 }

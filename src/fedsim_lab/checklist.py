@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from fedsim.errors import SettingError
-from fedsim_lab.experiment_config import check_choice, parse_section
+from fedsim_lab.study_config import check_choice, parse_section
 
 STATES = ("right", "wrong", "missing")
 CHECKLIST_WIDTH = 80

@@ -1,9 +1,10 @@
 """Turn a dataset into arrays for every split and seed: link it, scale the similarities, prepare the features."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, Str
 from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.types import Features, Integers, LinkageResult, Split
 from fedsim_audit.rank_filters import schema_ranks
-from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 from fedsim_lab.job_training import ONE_TO_ONE
 from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
@@ -141,6 +141,12 @@ class DatasetCases:
             about=self._words() | {"split": kind, "seed": seed},
         )
 
+    def with_tau(self, tau: float) -> DatasetCases:
+        """Return the same cases with the noise of another tau; what was linked is not linked again."""
+        other = replace(self, linkage=replace(self.linkage, tau=tau))
+        other.__dict__.update(links=self.links, groups=self.groups)
+        return other
+
     def _words(self) -> dict[str, Any]:
         """Return facts about the dataset; for a generated one also the true contribution of these secondaries."""
         about, truth = self.dataset.about, self.dataset.truth
@@ -227,14 +233,6 @@ class DatasetCases:
             name=secondary.name,
             match=secondary.match,
         )
-
-
-def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
-    """Write the arrays of every split and seed into a folder, one file each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for arrays in cases:
-        about = arrays.about
-        save_arrays(arrays, folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")
 
 
 def _prepare_table(frame: pl.DataFrame, party: str, rows: Integers) -> Features:

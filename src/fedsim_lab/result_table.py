@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
@@ -11,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsim import __version__
-from fedsim.errors import SettingError
 from fedsim_lab.study_config import PaperFigure, PaperStudy
 from fedsim_lab.study_runner import StudyResult, StudyRow
 
@@ -216,43 +214,3 @@ def _study_chart(dataset: str, rows: Sequence[StudyRow], axis: str) -> ResultCha
 
 def _nan_to_none(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-# Results of an experiment as a table: mean and deviation over the seeds, one column per split
-
-
-def markdown_table(lines: list[dict[str, Any]], metric: str) -> str:
-    """Return a Markdown table of test results with one row per rung and one column per split.
-
-    >>> row = {"settings": {"name": "Solo"}, "split": "random", "unit": "S$", "test": {"rmse": 2.0}}
-    >>> print(markdown_table([row, {**row, "test": {"rmse": 3.0}}], "rmse"))
-    | rmse, S$ | random split |
-    |---|---|
-    | Solo | 2.500 ± 0.707 (2) |
-    """
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for line in lines:
-        found[line["settings"]["name"], line["split"]].append(line["test"][metric])
-    rungs = list(dict.fromkeys(line["settings"]["name"] for line in lines))
-    splits = list(dict.fromkeys(line["split"] for line in lines))
-    head = [f"| {metric}, {lines[0]['unit']} | " + " | ".join(f"{split} split" for split in splits) + " |"]
-    rule = ["|" + "---|" * (len(splits) + 1)]
-    body = [
-        f"| {rung} | " + " | ".join(_format_mean_deviation(found[rung, split]) for split in splits) + " |"
-        for rung in rungs
-    ]
-    return "\n".join(head + rule + body)
-
-
-def _format_mean_deviation(values: list[float]) -> str:
-    if not values:
-        return "-"
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=min(1, len(values) - 1)):.3f} ({len(values)})"
-
-
-def check_metric(metric: str, lines: list[dict[str, Any]]) -> str:
-    """Return the metric if these results contain it; otherwise raise SettingError."""
-    known = sorted({name for line in lines for name in line["test"]})
-    if metric not in known:
-        raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}", code="unknown-metric")
-    return metric

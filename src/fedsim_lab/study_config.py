@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsim.contribution.rungs import Rung
-from fedsim.errors import SettingError
+from fedsim.errors import FileError, SettingError
 from fedsim.hyperparameters import TrainingSettings
-from fedsim_lab.experiment_config import SPLITS, check_choice, parse_section, read_experiment_toml
+
+# Sections of TOML files
+
+
+SectionType = TypeVar("SectionType")
+SPLITS = ("random", "group")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the settings of a TOML file as a dictionary."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FileError(f"{path} cannot be read as TOML: {error}") from error
+
+
+def check_choice(value: str, known: Collection[str], setting: str) -> None:
+    """Raise SettingError if a value is not one of the known ones."""
+    if value not in known:
+        raise SettingError(f"{setting} '{value}' is unknown; choose {' or '.join(known)}", code=f"unknown-{setting}")
+
+
+def parse_section(kind: type[SectionType], settings: dict[str, Any], name: str) -> SectionType:
+    """Parse the settings of one section into an object of its class."""
+    known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        message = f"[{name}] has no setting '{unknown[0]}'; choose from {', '.join(sorted(known))}"
+        raise SettingError(message, code="unknown-setting", where=name, name=unknown[0])
+    try:
+        return kind(**settings)
+    except TypeError:
+        message = f"[{name}] lacks a required setting; its settings are {', '.join(sorted(known))}"
+        raise SettingError(message, code="missing-setting", where=name) from None
+
+
+# Studies
+
 
 STUDY_RUNGS = {
     "solo": Rung("solo", "Solo", "solo"),
@@ -151,7 +190,7 @@ class PaperStudy:
 
 def read_study(path: Path) -> PaperStudy:
     """Read a study from a TOML file; its name is the name of the file."""
-    words = read_experiment_toml(path)
+    words = read_toml(path)
     parts = tuple(_parse_part(part) for part in words.get("parts", []))
     if not parts:
         raise SettingError(f"{path} has no [[parts]]; name at least one dataset", code="no-parts")

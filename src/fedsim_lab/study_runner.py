@@ -34,10 +34,17 @@ from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import FIXED, HAMMING, DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.dataset_registry import SOURCES, find_datasets, load_dataset
-from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
 from fedsim_lab.job_training import train_study_rung
 from fedsim_lab.stored_trainings import StoredTrainings
-from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
+from fedsim_lab.study_config import (
+    RUNG_SETTINGS,
+    SPLITS,
+    PaperFigure,
+    PaperStudy,
+    StudyPart,
+    parse_section,
+    read_toml,
+)
 from fedsim_lab.worker_pool import (
     PLAN_FILE,
     PlannedTraining,
@@ -200,10 +207,13 @@ def _count_study_trainings(part: StudyPart, bench: StudyContext) -> int:
 
 def study_points(part: StudyPart, bench: StudyContext) -> Iterator[tuple[Any, list[Rung], Iterator[SplitArrays]]]:
     """Yield, for every value of the varied setting, the rungs and the cases they are trained on."""
-    whole = None if part.vary == "noise" else part_cases(part, bench.data)
+    cases: DatasetCases | None = None
     for value in part.values or [None]:
         here = part_at_value(part, value)
-        cases = whole if whole and part.vary in (*RUNG_SETTINGS, "", "split") else part_cases(here, bench.data)
+        if cases is None or part.vary in ("noise", "metric"):
+            cases = part_cases(here, bench.data)
+        elif part.vary == "tau":
+            cases = cases.with_tau(value)
         yield value, part.rungs_at(value), cases.each([here.split], range(bench.seeds))
 
 
@@ -361,7 +371,7 @@ def read_ladders(path: Path) -> list[LadderPart]:
         parse_section(
             LadderPart, {**words, "fast": parse_section(FastLadder, words.get("fast", {}), "parts.fast")}, "parts"
         )
-        for words in read_experiment_toml(path).get("parts", [])
+        for words in read_toml(path).get("parts", [])
     ]
     if not found:
         raise SettingError(f"{path} has no [[parts]]; name at least one dataset", code="no-parts")

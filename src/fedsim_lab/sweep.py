@@ -8,7 +8,7 @@ from itertools import product
 from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays
 from fedsim.contribution.tuning import Grid, Setting, Tuner, TuningTrial, check_partners, rank_trials
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
-from fedsim_lab.experiment_config import SPLITS, check_choice
+from fedsim_lab.study_config import SPLITS, check_choice
 from fedsim_lab.study_runner import StudyContext, load_sample
 
 GRIDS: Mapping[str, Grid] = {

@@ -14,9 +14,8 @@ from typing import Any
 
 from fedsim.contribution.rungs import MessageCallback, Rung, SplitArrays, format_metrics
 from fedsim.errors import SettingError
-from fedsim_lab.experiment_config import parse_section, read_experiment_toml
 from fedsim_lab.stored_trainings import StoredTrainings, train_line
-from fedsim_lab.study_config import PaperStudy, StudyPart, read_study
+from fedsim_lab.study_config import PaperStudy, StudyPart, parse_section, read_study, read_toml
 from fedsim_lab.study_runner import StudyContext, missing_data_note, rung_arrays, study_points
 
 
@@ -51,7 +50,7 @@ class PlanStep:
 
 def read_plan_steps(path: Path) -> list[PlanStep]:
     """Read a plan from a TOML file; the studies are beside it."""
-    found = [parse_section(PlanStep, words, "steps") for words in read_experiment_toml(path).get("steps", [])]
+    found = [parse_section(PlanStep, words, "steps") for words in read_toml(path).get("steps", [])]
     if not found:
         raise SettingError(f"{path} has no [[steps]]; name at least one study", code="no-steps")
     return found

@@ -1,8 +1,5 @@
 """Train rungs on another machine, in one or several processes; requires only torch and NumPy.
 
-``python -m fedsim_lab.worker_pool RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of the
-folder ARRAYS, except those that are already among the results.
-
 ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the trainings of a plan in order and
 starts no more of them after SECONDS. Every worker has its own results folder. Boosted trees, which need scikit-learn,
 come last; processors that no worker uses start with them at once (set ``OMP_NUM_THREADS=1``). Trainings under sealed
@@ -137,15 +134,6 @@ def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
     return train_sealed(rung, arrays)
 
 
-def train_rungs(rungs: Path, arrays: Path, results: Path) -> None:
-    """Train the rungs of a JSON list on every ``.npz`` file of a folder."""
-    cases = (load_arrays(path) for path in sorted(arrays.glob("*.npz")))
-    train_missing(cases, [Rung(**fields) for fields in json.loads(rungs.read_text())], ResultStore(results))
-
-
 if __name__ == "__main__":
-    paths, rest = [Path(word) for word in sys.argv[1:4]], sys.argv[4:]
-    if rest:
-        run_plan(read_plan(paths[0]), paths[1], paths[2], int(rest[0]), float(rest[1]))
-    else:
-        train_rungs(*paths)
+    plan, *folders, workers, seconds = sys.argv[1:]
+    run_plan(read_plan(Path(plan)), *map(Path, folders), int(workers), float(seconds))

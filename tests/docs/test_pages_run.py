@@ -20,7 +20,7 @@ from fedsim.cli.demo import free_ports
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
 TEN_MINUTES = DOCS / "ten-minutes.md"
-OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "experiments/RESULTS.md")]
+OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md")]
 PORTS = ("7411", "7412", "8000")
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 NAMED = re.compile(r"`fedsim ([a-z]+)")

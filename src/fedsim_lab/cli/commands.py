@@ -1,18 +1,18 @@
-"""Commands of ``fedsim lab``: bench, datasets, experiment, faults, plan, reproduce, sweep and tradeoff."""
+"""Commands of ``fedsim lab``: bench, datasets, faults, plan, reproduce, sweep and tradeoff."""
 
 from __future__ import annotations
 
 import runpy
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedsim.cli import options as opt
-from fedsim.cli.options import Json, OutputMode, Quiet, parse_names, print_json, print_nothing
-from fedsim.errors import FedSimError, FileError, SettingError
+from fedsim.cli.options import Json, OutputMode, Quiet, parse_names
+from fedsim.errors import FedSimError, FileError
 
 if TYPE_CHECKING:
     from fedsim_lab.datasets.dataset_registry import AvailableDataset
@@ -152,50 +152,6 @@ def check_folder(folder: Path | None, option: str) -> Path | None:
     if folder is not None and not folder.is_dir():
         raise FileError(f"{option} {folder} is not a folder; use one that exists", code="no-such-folder")
     return folder
-
-
-def experiment(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file, such as experiments/hdb.toml.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder with the tables that the file names.", envvar="FEDSIM_DATA"),
-    ] = None,
-    out: OutFolder = Path("fedsim-experiment"),
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Random seeds per split.")] = 2,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="rmse, r2, mae, accuracy or log_loss.")] = "rmse",
-    prepare_only: Annotated[
-        bool, typer.Option("--prepare-only", help="Only write the arrays, for training on another machine.")
-    ] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Train the methods of an experiment file and print their test results.
-
-    Results that exist already are not trained again. To train on another machine with torch and numpy alone, run
-    python -m fedsim_lab.worker_pool OUT/rungs.json OUT OUT there.
-    """
-    from fedsim.cli.output import write_json
-    from fedsim.contribution.rungs import ResultStore, train_missing
-    from fedsim_lab.dataset_cases import DatasetCases, save_cases
-    from fedsim_lab.experiment_config import read_experiment_config, read_experiment_dataset
-    from fedsim_lab.result_table import check_metric, markdown_table
-
-    config, mode = read_experiment_config(file), OutputMode(quiet, as_json)
-    if data is None:
-        message = f"{file} reads tables from files; name their folder with --data or FEDSIM_DATA"
-        raise SettingError(message, code="data-folder-required")
-    cases = DatasetCases(read_experiment_dataset(config, data)).each(config.splits, range(seeds))
-    if prepare_only:
-        save_cases(cases, out)
-        write_json(out / "rungs.json", [asdict(rung) for rung in config.rungs])
-        if as_json:
-            print_json({"folder": str(out)})
-        return
-    results = ResultStore(out)
-    train_missing(cases, config.rungs, results, print_nothing if mode.silent else typer.echo)
-    known = check_metric(metric, results.lines)
-    value = {"metric": known, "trainings": results.lines}
-    mode.show(value, lambda: typer.echo(markdown_table(results.lines, known)))
 
 
 def faults(
@@ -360,7 +316,7 @@ def tradeoff(
     job: opt.JobFile,
     parties: Annotated[list[Path], opt.argument("PARTY_FILE", "Files of the primary and a secondary.")],
     out: Annotated[Path, opt.option("NAME", "Write NAME.json and NAME.html.")] = Path("tradeoff"),
-    sweep: Annotated[str, opt.option("WHAT", "tau, blur, features, gradients or activations.")] = "tau",
+    sweep: Annotated[str, opt.option("WHAT", "tau, blur or features.")] = "tau",
     seeds: Annotated[int, opt.option("N", "Number of random seeds.", min=1, max=20)] = 1,
     epochs: Annotated[int, opt.option("N", "Epochs of each training.", min=1)] = 5,
     most_records: Annotated[int, opt.option("N", "Sample larger tables to this many records.", min=20)] = 3_000,
@@ -372,7 +328,7 @@ def tradeoff(
 
     Nothing is sent; the tables of the party files are read.
 
-    fedsim lab tradeoff job.toml city.toml rentals.toml --sweep gradients
+    fedsim lab tradeoff job.toml city.toml rentals.toml --sweep features
     """
     from fedsim_audit.audit_report import AuditSettings
     from fedsim_lab.tradeoff import run_tradeoff
@@ -385,7 +341,7 @@ def tradeoff(
 app = typer.Typer(
     no_args_is_help=True,
     cls=opt.SectionedGroup,
-    help="Work with the paper's datasets, experiments, figures and benchmarks.",
+    help="Work with the paper's datasets, figures and benchmarks.",
 )
-for command in (datasets, experiment, plan, reproduce, sweep, tradeoff, bench, faults):
+for command in (datasets, plan, reproduce, sweep, tradeoff, bench, faults):
     app.command()(command)

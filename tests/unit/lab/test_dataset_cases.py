@@ -104,6 +104,13 @@ def test_without_noise_both_are_one_training(twice: Dataset) -> None:
     assert keys[0] == keys[1]
 
 
+def test_other_noise_on_the_same_links_is_what_linking_again_would_give(twice: Dataset) -> None:
+    plain = DatasetCases(twice, LinkageOverrides(metric="hamming"))
+    quick, slow = plain.with_tau(0.1), DatasetCases(twice, LinkageOverrides(metric="hamming", tau=0.1))
+    assert quick.links is plain.links
+    assert quick.one("fixed", 1).digest == slow.one("fixed", 1).digest != plain.one("fixed", 1).digest
+
+
 def test_text_filters_are_sized_for_the_grams_they_encode() -> None:
     titles = pl.Series(["abcdefghij", "klmnopqrst"])  # ten letters, padded by three on both sides: 13 grams of four
     encoding = _text_filter(titles, titles, TITLE_FILTERS)
@@ -122,3 +129,40 @@ def test_training_seeds_share_one_fixed_split() -> None:
     np.testing.assert_array_equal(first.split.test, second.split.test)
     np.testing.assert_array_equal(first.split.test, cases.one("random", 0).split.test)
     assert (first.about["seed"], second.about["seed"]) == (0, 1)
+
+
+def test_a_group_split_keeps_equal_identifiers_together(twice: Dataset) -> None:
+    arrays = DatasetCases(twice).one("group", 0)
+    np.testing.assert_array_equal(arrays.groups[:100], arrays.groups[100:])
+    assert not set(arrays.groups[arrays.split.train]) & set(arrays.groups[arrays.split.test])
+
+
+def test_the_scale_belongs_to_the_training_records() -> None:
+    arrays = DatasetCases(load_sample("firms", Path(), 200)).one("random", 0)
+    trained = similarity_of_every_record(arrays.secondaries[0])[arrays.split.train]
+    assert [trained.mean(), trained.std()] == pytest.approx([0, 1], abs=1e-5)
+
+
+def test_names_that_are_compared_in_lower_case_are_one_group_in_any_case(twice: Dataset) -> None:
+    names = twice.primary.frame[:100]
+    loud = names.with_columns(pl.col("name").str.to_uppercase())
+    both = replace(twice, primary=replace(twice.primary, frame=pl.concat([names, loud])))
+    groups = DatasetCases(both).groups
+    np.testing.assert_array_equal(groups[:100], groups[100:])
+
+
+def test_a_placebo_partner_keeps_its_links_and_loses_its_order(twice: Dataset) -> None:
+    arrays = DatasetCases(twice).one("random", 0)
+    placebo, real = (
+        Rung("fedsim", "FedSim", "fedsim", partner=partner, k=3).secondary_data(arrays)[0]
+        for partner in ("placebo", "real")
+    )
+    np.testing.assert_array_equal(placebo.partner, real.partner)
+    assert not np.array_equal(placebo.features.numbers, real.features.numbers)
+    np.testing.assert_array_equal(np.sort(placebo.features.numbers, axis=0), np.sort(real.features.numbers, axis=0))
+
+
+def test_as_many_partners_as_were_linked_are_the_same_training_as_all_of_them(twice: Dataset) -> None:
+    arrays = DatasetCases(twice, LinkageOverrides(k=4)).one("random", 0)
+    keys = [Rung("fedsim", "FedSim", "fedsim", k=k).result_key(arrays) for k in (4, None, 3)]
+    assert keys[0] == keys[1] != keys[2]
