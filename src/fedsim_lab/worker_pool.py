@@ -135,5 +135,5 @@ def _train(rung: Rung, arrays: SplitArrays) -> RungOutcome:
 
 
 if __name__ == "__main__":
-    plan, *folders, workers, seconds = sys.argv[1:]
-    run_plan(read_plan(Path(plan)), *map(Path, folders), int(workers), float(seconds))
+    plan, arrays, results, workers, seconds = sys.argv[1:]
+    run_plan(read_plan(Path(plan)), Path(arrays), Path(results), int(workers), float(seconds))
