@@ -22,6 +22,7 @@ for _service, _function in (
 ):
     SERVICES.register(_service, f"fedsim_ops.outbound:{_function}")
 SERVICES.register("issue-certificates", "fedsim_ops.authority:issue_certificates")
+SERVICES.register("request-certificate", "fedsim_ops.authority:create_request")
 SERVICES.register("connection-guard", "fedsim_ops.connection_guard:ConnectionGuard")
 SERVICES.register("connection-limit", "fedsim_ops.connection_guard:connection_limit")
 SERVICES.register("tls-probe", "fedsim_ops.tls_probe:probe_tls")

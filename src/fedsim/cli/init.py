@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,11 +35,14 @@ from fedsim.errors import FedSimError, FileError, InputError, SettingError, near
 from fedsim.linkage.direct.encrypted_table import round_up as round_tokens
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
+from fedsim.protocol.messages import Party, Role
+from fedsim.registry import SERVICES
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.types import DATE_FORMATS, CellFormat, TrainingLength, training_length
 from fedsim.wizard import proposal
 from fedsim.wizard.file_templates import (
+    CERTIFICATE_FOLDER,
     KEY_FILE,
     SetupPlan,
     TablePlan,
@@ -194,6 +198,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     if not request.dry_run:
         texts = {JOB_FILE: render_job(plan)} | {file: render_party(plan, key, folder) for key, file in files.items()}
         written = _write_files(folder, texts, key="primary" in sources and request.coordinator)
+        written += _certify(plan, folder, Role.PRIMARY)
         say(format_line("wrote", ", ".join(written)))
         say(format_line("kinds", f"change them in {' and '.join(files[key] for key in own)}, features.kinds"))
         for line in _next_step_lines(plan, folder, list(files.values())):
@@ -279,13 +284,13 @@ def _init_for_received_job(
     written = []
     if not request.dry_run:
         written = _write_files(folder, {file: render_party(plan, "secondary", folder)}, key=False)
+        written += _certify(plan, folder, Role.SECONDARY)
         say(format_line("wrote", ", ".join(written)))
         say(format_line("kept", JOB_FILE))
         say(format_line("kinds", f"change them in {file}, features.kinds"))
         marked = f", fill in the marked settings of {JOB_FILE} with the other parties, then"
         say(f"\nNext{marked if unfilled_lines(folder / JOB_FILE) else ''}:")
-        copy = [] if job.direct else [f"# get {KEY_FILE} from the primary over a secure channel"]
-        for line in _command_lines(folder, [*copy, *_party_commands("secondary", name, "check", "approve", "party")]):
+        for line in _command_lines(folder, _received_job_commands(plan, name)):
             say(line)
     return _summarise_plan(plan, notes, folder, written)
 
@@ -636,17 +641,20 @@ def _next_step_lines(plan: SetupPlan, folder: Path, files: Sequence[str]) -> Ite
     """Yield the commands to run next, as the user would type them."""
     if not plan.whole:
         yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
-        if plan.direct:
-            copy = "# nothing else is exchanged: there is no key"
-        elif "secondary" in plan.own:
-            copy = f"# get {KEY_FILE} from the primary over a secure channel"
-        else:
-            copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
         (role,) = plan.own
-        commands = _party_commands(role, plan.names[role], "check", "approve")
-        yield from _command_lines(folder, [copy, *commands])
+        name = plan.names[role]
         if plan.direct:
+            sign = f"fedsim certs sign REQUEST.csr --out {CERTIFICATE_FOLDER} # the partner's; send it what this names"
+            commands = _party_commands(name, "check", "approve", "party")
+            first = sign if role == "primary" else _request_command(role, name)
+            yield from _command_lines(folder, [first, *commands])
             return
+        copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
+        if role == "secondary":
+            copy = f"# get {KEY_FILE} from the primary over a secure channel"
+        yield from _command_lines(
+            folder, [copy, _request_command(role, name), *_party_commands(name, "check", "approve")]
+        )
         yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
     yield "\nNext, try it with all parties in one process:"
@@ -658,10 +666,40 @@ def _next_step_lines(plan: SetupPlan, folder: Path, files: Sequence[str]) -> Ite
     yield f"  fedsim party {JOB_FILE} {files[-1]}"
 
 
-def _party_commands(role: str, name: str, *words: str) -> list[str]:
-    """Return the commands of one party: it requests its certificate, then runs these on its party file."""
-    request = f"fedsim certs request --role {role} --name {name} # its certificate, to be signed"
-    return [request, *(f"fedsim {word} {JOB_FILE} {name}.toml" for word in words)]
+def _received_job_commands(plan: SetupPlan, name: str) -> list[str]:
+    """Return what a secondary does with the job of another party."""
+    commands = _party_commands(name, "check", "approve", "party")
+    if plan.direct:
+        request = f"{CERTIFICATE_FOLDER}/secondary-{name}.csr"
+        return [f"# send {request} to the primary, and put what it returns beside it", *commands]
+    copy = f"# get {KEY_FILE} from the primary over a secure channel"
+    return [copy, _request_command("secondary", name), *commands]
+
+
+def _party_commands(name: str, *words: str) -> list[str]:
+    """Return commands that one party runs on its party file."""
+    return [f"fedsim {word} {JOB_FILE} {name}.toml" for word in words]
+
+
+def _request_command(role: str, name: str) -> str:
+    return f"fedsim certs request --role {role} --name {name} # its certificate, to be signed"
+
+
+def _certify(plan: SetupPlan, folder: Path, role: Role) -> list[str]:
+    """Create the key of a party that has its own machine: the primary certifies itself, and others send it a request.
+
+    Without a coordinator all others connect with the primary alone, so nobody is misled by what it certifies.
+    Certificates that exist are kept.
+    """
+    certificates = folder / CERTIFICATE_FOLDER
+    if not plan.direct or plan.whole or role not in plan.own or certificates.exists():
+        return []
+    party = Party(role, plan.names[role])
+    if role is Role.PRIMARY:
+        SERVICES["issue-certificates"](certificates, [party], datetime.now(UTC))
+    else:
+        SERVICES["request-certificate"](certificates, party)
+    return [f"{CERTIFICATE_FOLDER}/"]
 
 
 def _command_lines(folder: Path, commands: Sequence[str]) -> Iterator[str]:
@@ -713,7 +751,9 @@ def init_coordinator(folder: Path, *, force: bool, say: Callable[[str], None]) -
     written = _write_files(folder, {file: render_coordinator(name)}, key=False)
     say(format_line("wrote", ", ".join(written)))
     say("\nNext:")
-    for line in _command_lines(folder, _party_commands("coordinator", name, "check", "approve", "party")):
+    for line in _command_lines(
+        folder, [_request_command("coordinator", name), *_party_commands(name, "check", "approve", "party")]
+    ):
         say(line)
     return {"parties": {"coordinator": name}, "folder": str(folder), "files": written}
 

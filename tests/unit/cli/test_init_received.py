@@ -10,6 +10,7 @@ from error_fixtures import raises
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file, resolve_columns
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.protocol.certificates import issued_by, read_certificates
 from init_fixtures import BOTH, TOWN, fedsim
 
 
@@ -32,7 +33,8 @@ def test_beside_a_received_job_only_the_own_file_is_written():
     job = receive()
     fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes")
     assert Path("own/job.toml").read_bytes() == job
-    assert {path.name for path in Path("own").iterdir()} == {"job.toml", "rentals.toml", "schemas"}
+    assert {path.name for path in Path("own").iterdir()} == {"job.toml", "rentals.toml", "schemas", "certs"}
+    assert {path.name for path in Path("own/certs").iterdir()} == {"secondary-rentals.csr", "secondary-rentals.key"}
     own = read_party_file(Path("own/rentals.toml"))
     columns = resolve_columns(read_job(Path("own/job.toml")), own, TOWN.rentals.columns)
     assert (own.name, columns.linking, columns.features) == ("rentals", ("lat", "lon"), ("rooms", "rating", "rent"))
@@ -95,3 +97,23 @@ def test_a_received_job_with_a_coordinator_needs_its_key_and_keeps_its_noise():
     assert own.linkage is not None
     assert own.policy.min_sigma == pytest.approx(0.2)
     assert "linkage.key" in output
+
+
+def test_the_primary_signs_the_request_of_the_secondary_with_the_authority_that_init_created():
+    fedsim("init", "--primary", "flats.csv", "--label", "price", "--yes", "--out", "city")
+    Path("own").mkdir()
+    Path("own/job.toml").write_bytes(Path("city/job.toml").read_bytes())
+    fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes")
+    request, certificate = Path("own/certs/secondary-partner.csr"), Path("city/certs/secondary-partner.pem")
+    fedsim("certs", "sign", str(request), "--out", "city/certs")
+    authority = read_certificates(Path("city/certs/ca.pem"))[0]
+    for path in (certificate, Path("city/certs/primary-flats.pem")):
+        assert issued_by(read_certificates(path)[0], authority)
+
+
+def test_certificates_that_exist_are_kept():
+    words = ["init", "--primary", "flats.csv", "--label", "price", "--yes", "--out", "city"]
+    fedsim(*words)
+    before = {path: path.read_bytes() for path in Path("city/certs").iterdir()}
+    fedsim(*words, "--force")
+    assert {path: path.read_bytes() for path in Path("city/certs").iterdir()} == before

@@ -47,6 +47,7 @@ def test_one_table_alone_leaves_marks_to_fill_in(role, file):
     assert read_job(Path("job.toml")).task.kind == "regression"
     assert read_party_file(Path(f"{file}.toml")).role == role
     assert {path.suffix for path in Path().iterdir() if path.is_file()} == {".csv", ".toml"}
+    assert Path("certs/ca.pem").exists() is (role == "primary")
 
 
 @pytest.mark.parametrize(("role", "file"), [("primary", "flats"), ("secondary", "rentals")])
