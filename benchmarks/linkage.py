@@ -23,8 +23,8 @@ from scipy.spatial import cKDTree
 
 from fedsim.linkage import topk
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
-from fedsim_audit.rank_filters import schema_ranks
 from fedsim_lab.paper_filters import paper_numeric_filter
+from fedsim_lab.rank_filters import schema_ranks
 from linkage_data import beijing, catalogue, city, real, steam_titles, variants
 
 K = 50

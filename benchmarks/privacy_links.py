@@ -25,10 +25,10 @@ from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import build_config, modern_preset
 from fedsim.types import Features, Floats, Integers, Split
 from fedsim_audit.attacks.similarity_attacks import Codebook, PrimaryView
-from fedsim_audit.rank_filters import RankHamming
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.dataset_registry import load_dataset
 from fedsim_lab.paper_filters import paper_numeric_filter
+from fedsim_lab.rank_filters import RankHamming
 
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[1] / "data"))
 NAMES = ("hdb", "house")

@@ -6,7 +6,7 @@ the document of ``fedsim privacy``, and what ``fedsim approve`` measures.
 
 from typing import TYPE_CHECKING
 
-from fedsim.registry import COMMANDS, METRICS, SERVICES, lazy_exports
+from fedsim.registry import COMMANDS, SERVICES, lazy_exports
 
 if TYPE_CHECKING:
     from fedsim_audit.audit_report import AuditReport, AuditSettings
@@ -19,12 +19,4 @@ __getattr__ = lazy_exports(__name__, {"audit_report": ["AuditReport", "AuditSett
 COMMANDS.register("audit", "fedsim_audit.cli.audit_commands:audit")
 for _name in ("governance", "table"):
     COMMANDS.register(f"privacy {_name}", f"fedsim_audit.cli.audit_commands:{_name}")
-METRICS.register(
-    "rank-hamming",
-    "fedsim_audit.rank_filters:RANK_HAMMING",
-    summary="Hamming distance of numeric filters, from their ranks; for previews.",
-    in_jobs=False,
-    unit="bits",
-    counts_bits=True,
-)
 SERVICES.register("embedding-leaks", "fedsim_audit.split_attacks:describe_embeddings")

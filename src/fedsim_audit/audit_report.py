@@ -11,12 +11,9 @@ from typing import Any
 from fedsim import errors, validation
 from fedsim.config.stored_audit import AUDIT_FORMAT, Adversary, AttackKind, Victim
 from fedsim_audit.attacks.attack_finding import (
-    JOBS_ALLOWED,
     MEDIAN_ERROR_METRES,
     NAMED,
     RADIUS_METRES,
-    REPETITIONS,
-    SCORE_ONCE,
     TOKENS_NEEDED,
     AttackFinding,
 )
@@ -132,21 +129,11 @@ EXPLANATIONS = {
     AttackKind.DISTANCES: "the noise hides too little: {who} computes the exact distance of {share} of the links",
     AttackKind.LOCATION: "from all links together {who} locates {share} of the records of {about} within {metres} m "
     "(median error {error} m), by the places of its own records",
-    AttackKind.BIT_ORDER: "without the key {who} learns {learns}: its ranking agrees with the true one by {score}, "
-    "where 1 is perfect",
-    AttackKind.NAMES: "without the key {who} names {share} of the attacked records of {whose}, with a list of names "
-    "like those in the table",
     AttackKind.INVERSION: "if {who} knows the features of some rows of {about}, it explains {share} of the variance of "
     "the others from what it receives",
     AttackKind.GRADIENTS: _LABELS,
     AttackKind.COMPLETION: _LABELS,
     AttackKind.ROW_COUNTS: f"from how often its rows are requested, {_LABELS}",
-    AttackKind.REPEATED_LINKS: "combining {times} of the {allowed} jobs that {about} accepts, each with noise of its "
-    "own, {who} learns {learns}: {measure} {score}, compared with {once} after one job",
-    AttackKind.REPEATED_FEATURES: "combining {times} of the {allowed} jobs that {about} accepts, {who} explains "
-    "{share} of the variance of its features if it knows those of some rows, compared with {share_once} after one job",
-    AttackKind.PROBING: "by predicting {times} made-up records near each of some records of {about}, {who} learns "
-    "{learns}: {measure} {score}, compared with {once} without them",
     AttackKind.DICTIONARY: "by spending all tokens that {about} evaluates on made-up records, {who} opens {share} of "
     "its rows and names {named} of them; its own records open {share_blind}, for which they need {needed} tokens",
     AttackKind.ONE_WORD: "by one word of its name alone {who} opens {share} of the rows of {about}",
@@ -159,25 +146,18 @@ EXPLANATIONS = {
     "entries stand together",
 }
 
-_ENCODING = "encodings that keep similarities reveal this: choose a coordinator that you trust, or salt the field"
 _NOISE = "add noise to similarities (tau or sigma), or blur places"
 _SEALED = "seal the labels (protection.gradients = 'none')"
 _CELLS = "show wider cells (metres of the tokens, policy.min_cell_metres)"
 _SOFTWARE = "do not use this release: its encrypted table does not protect what it should"
-_FEWER_JOBS = "accept fewer jobs (policy.max_jobs), or protect what a single one reveals"
 REMEDIES = {
     AttackKind.LIKELIHOOD: _NOISE,
     AttackKind.DISTANCES: _NOISE,
     AttackKind.LOCATION: "blur places (blur.epsilon_per_km)",
-    AttackKind.BIT_ORDER: f"{_ENCODING}; blur places",
-    AttackKind.NAMES: _ENCODING,
     AttackKind.INVERSION: "add noise to features (protection.features.noise)",
     AttackKind.GRADIENTS: _SEALED,
     AttackKind.COMPLETION: _SEALED,
     AttackKind.ROW_COUNTS: _SEALED,
-    AttackKind.REPEATED_LINKS: _FEWER_JOBS,
-    AttackKind.REPEATED_FEATURES: _FEWER_JOBS,
-    AttackKind.PROBING: "answer fewer new records (policy.max_new_records)",
     AttackKind.DICTIONARY: "evaluate fewer tokens (policy.max_tokens), near what the primary's records need",
     AttackKind.ONE_WORD: _SOFTWARE,
     AttackKind.CELLS: _CELLS,
@@ -226,10 +206,6 @@ class AuditRow:
         who = self.about if found.adversary is Adversary.SECONDARY else f"the {found.adversary.value}"
         facts = {"who": who, "whose": whose, "about": self.about, "share": f"{100 * found.score.value:.3g} %"}
         facts |= {"score": f"{found.score.value:.2f}", "blind": f"{found.blind:.2f}", "learns": self.learns}
-        repeated = {"times": REPETITIONS, "allowed": JOBS_ALLOWED}
-        facts |= {name: f"{found.figures.get(figure, 0.0):,.0f}" for name, figure in repeated.items()}
-        once = found.figures.get(SCORE_ONCE, 0.0)
-        facts |= {"once": f"{once:.2f}", "share_once": f"{100 * once:.3g} %", "measure": found.measure}
         facts |= {"metres": f"{found.figures.get(RADIUS_METRES, 0.0):,.0f}"}
         facts |= {"named": f"{100 * found.figures.get(NAMED, 0.0):.3g} %", "share_blind": f"{100 * found.blind:.3g} %"}
         facts |= {"needed": f"{found.figures.get(TOKENS_NEEDED, 0.0):,.0f}"}
@@ -281,6 +257,16 @@ NEVER_ATTACKED = (
         "all parties are assumed to follow the protocol",
     ),
     SkippedAttack(Adversary.SECONDARY, "poisoned features and backdoors", "they change the model but reveal nothing"),
+    SkippedAttack(
+        Adversary.COORDINATOR,
+        "encoded identifiers",
+        "encodings that keep similarities reveal names and places; choose a coordinator that you trust, or none",
+    ),
+    SkippedAttack(
+        Adversary.PRIMARY,
+        "several jobs together",
+        "features are drawn once for all jobs, similarities are not; limit policy.max_jobs and max_new_records",
+    ),
     SkippedAttack(
         Adversary.COORDINATOR,
         "collusion: with the key of one party, the coordinator can open all filters",

@@ -14,11 +14,11 @@ from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Role
 from fedsim.types import Split
-from fedsim_audit import audit_report, budget_attacks, direct_attacks, linkage_attacks, split_attacks
+from fedsim_audit import audit_report, direct_attacks, linkage_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
-STAGES = {"link": 0.0, "primary": 0.03, "coordinator": 0.3, "train": 0.4, "repeat": 0.6}
+STAGES = {"link": 0.0, "primary": 0.03, "train": 0.4}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +41,6 @@ class PreparedAudit:
     setup: linkage_attacks.AttackSetup
     linkage: linkage_attacks.AuditedLinkage
     inputs: split_attacks.TrainingInputs | None
-    job: Job
-    policies: tuple[Policy, Policy] = (Policy(), Policy())  # of the secondary and of the coordinator
-
-    def budget(self, settings: audit_report.AuditSettings) -> budget_attacks.BudgetAudit:
-        """Return the attacks of a primary that asks again."""
-        return budget_attacks.BudgetAudit(self.linkage, self.inputs, self.job, *self.policies, settings)
 
 
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
@@ -161,9 +155,7 @@ def prepare_audit(
     identifiers = primary.identifiers(name), secondary.identifiers(name)
     setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
     linkage = setup.linkage()
-    parties = Party(Role.SECONDARY, name), job.hub
-    policies = tables.policies.get(parties[0], Policy()), tables.policies.get(parties[1], Policy())
-    audited = PreparedAudit(setup, linkage, None, job, policies)
+    audited = PreparedAudit(setup, linkage, None)
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, split)
     except FedSimError as error:
@@ -216,14 +208,6 @@ def attack_secondary(
     if not linkage.setup.all_places:
         why = "no identifiers are latitude and longitude"
         skipped.append(audit_report.SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
-    progress(STAGES["coordinator"])
-    found, left = audit_report.run_attacks(
-        name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory
-    )
-    if not found and not left:
-        why = "the filters combine several fields or are salted; no attack applies"
-        left.append(audit_report.SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
-    rows, skipped = rows + found, skipped + left
     if audited.inputs is not None:
         progress(STAGES["train"])
         transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
@@ -233,6 +217,4 @@ def attack_secondary(
         if not audited.inputs.labelled:
             why = "the primary's file was not given; the labels are the primary's, not yours"
             skipped.append(audit_report.SkippedAttack(Adversary.SECONDARY, "labels", why))
-    progress(STAGES["repeat"])
-    found, left = audit_report.run_attacks(name, audited.budget(settings).attacks(rng), settings.memory)
-    return rows + found, skipped + left
+    return rows, skipped

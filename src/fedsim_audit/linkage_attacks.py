@@ -22,25 +22,21 @@ from scipy import spatial
 from fedsim import cells
 from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.config.stored_audit import Adversary, AttackKind, Victim
-from fedsim.linkage import encoding, metrics, similarities
-from fedsim.linkage.encoding import Key, NumericFilter, Schema
+from fedsim.linkage import metrics, similarities
+from fedsim.linkage.encoding import Key
 from fedsim.linkage.private_linkage import LinkageState, link_encoded_tables
-from fedsim.linkage.search.runner import Records, distinct_records
+from fedsim.linkage.search.runner import distinct_records
 from fedsim.pipeline import party_table
 from fedsim.privacy import bounds, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.registry import METRICS
-from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Integers
-from fedsim_audit.attacks import filter_attacks, location_attacks, similarity_attacks
+from fedsim.types import EncodedTable, Flags, Floats, Integers
+from fedsim_audit.attacks import location_attacks, similarity_attacks
 from fedsim_audit.attacks.attack_finding import AttackFinding
 from fedsim_audit.attacks.similarity_attacks import PrimaryView
 from fedsim_audit.audit_report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
-from fedsim_audit.rank_filters import RankHamming, schema_ranks
 
-TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
-MAPPED_POSITIONS = (encoding.PlacePosition, encoding.NumberPosition)
 PAIRS_PER_TILE = 1 << 16
-MAX_RANKED_BITS = 1 << 17  # longer filters take too long: their pivots are sorted for every guess
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,11 +137,7 @@ class AuditedLinkage:
     @cached_property
     def codes(self) -> similarity_attacks.Codebook:
         """All filters that partner records may have, and the true one of each number that the primary sees."""
-        return self.codes_of(self.encoded[0])
-
-    def codes_of(self, queries: EncodedTable) -> similarity_attacks.Codebook:
-        """Return the same for other records of the primary."""
-        candidates = self.encoded[1]
+        queries, candidates = self.encoded
         if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
             candidates = party_table.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
         book = similarity_attacks.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
@@ -182,44 +174,10 @@ class AuditedLinkage:
         partner = np.where(first.reshape(pair.shape), self.view.partner, -1)
         return PrimaryView(partner, self.view.similarity, self.view.scale, self.view.sigma)
 
-    def place_encoder(self) -> SchemaPlaceEncoder | None:
-        """Return the encoder of places that the primary can run itself, if filters hold nothing but a place."""
-        schema, columns = self.terms.encoding, self.setup.place_columns
-        if columns is None or schema.n_bits > MAX_RANKED_BITS or not METRICS.detail(self.terms.metric, "counts_bits"):
-            return None
-        only_places = not schema.hardening and sorted(schema.columns) == sorted(columns)
-        return SchemaPlaceEncoder(schema, self.key, columns) if only_places else None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SchemaPlaceEncoder:
-    """Encode places in the rank form of a schema's filters; places beyond the agreed range are moved to its border."""
-
-    schema: Schema
-    key: Key
-    columns: tuple[str, str]
-
-    @property
-    def metric(self) -> metrics.Metric:
-        return RankHamming()
-
-    def encode(self, places: Floats) -> Records:
-        codes = {field.column: field.encoding for field in self.schema.fields}
-        inside = {
-            name: np.clip(places[:, axis], code.low, code.high)
-            for axis, name in enumerate(self.columns)
-            if isinstance(code := codes[name], NumericFilter)
-        }
-        return np.ascontiguousarray(schema_ranks(self.schema, inside, self.key).astype(np.int32))
-
 
 FILTER_SECRET = "the exact filter of a partner record, and hence its identifiers"  # noqa: S105
 PRIOR_SLACK = 0.05  # the shape of a town helps any attacker a little beyond the blurred place
 METRES_PER_DEGREE = 111_195.0
-KNOWN_RECORDS = 10  # records whose numbers the coordinator happens to know
-MAX_GRAPH_RECORDS = 300  # the cost of graph matching grows with their cube
-RECORDS_PER_TARGET = 4  # records named for every target of the slow attacks
-MAX_ORDER_BITS = 4_096  # the cost grows with their square; of longer filters only every n-th byte is used
 ViewAttack = Callable[[PrimaryView], AttackFinding]
 
 
@@ -295,10 +253,6 @@ def _attacks_on_place(
     yield located(
         "multilateration", partial(location_attacks.multilateration_attack, without_scale, own, truth, rng=rng)
     )
-    encoder = linkage.place_encoder()
-    if encoder is not None:
-        run = partial(location_attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
-        yield located("grid likelihood", run)
 
 
 def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings, place: Place) -> Guarantee:
@@ -335,93 +289,6 @@ def _best_of_two_attackers(view: PrimaryView, attempt: ViewAttack) -> AttackFind
     naive = PrimaryView(view.partner, view.similarity, view.scale, 0.0)
     tries = [attempt(seen) for seen in ([view, naive] if view.sigma else [view])]
     return max(tries, key=lambda found: found.score.value)
-
-
-def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
-    """Plan every attack of the coordinator that applies to what it sees; it has no key."""
-    for victim in (Victim.SECONDARY, Victim.PRIMARY):  # it sees the filters of both
-        yield from _attacks_on_filters(linkage, victim, settings, rng)
-
-
-def _attacks_on_filters(
-    linkage: AuditedLinkage, victim: Victim, settings: AuditSettings, rng: Generator
-) -> Iterator[PlannedAttack]:
-    schema, whose, at = linkage.terms.encoding, victim.value, (Victim.PRIMARY, Victim.SECONDARY).index(victim)
-    table, frame = linkage.encoded[at], (linkage.setup.primary, linkage.setup.secondary)[at]
-    flips = next((step.flip_probability for step in schema.hardening), 0.0)
-    numeric = [field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)]
-    places = [name for field in schema.fields if isinstance(field.encoding, MAPPED_POSITIONS) for name in field.columns]
-    texts = [field for field in schema.fields if isinstance(field.encoding, TEXT_FILTERS) and field.salt is None]
-    promised = NO_GUARANTEE
-    if flips:
-        promised = Guarantee(f"none that bounds this attack: each bit is flipped with probability {flips:.3g}")
-
-    def order() -> AttackFinding:
-        step = -(-8 * table.bits.shape[1] // MAX_ORDER_BITS)
-        truth = cells.read_number_columns(frame, numeric, linkage.setup.name)
-        known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-        filters = np.ascontiguousarray(table.bits[:, ::step])
-        return filter_attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
-
-    def chart() -> AttackFinding:
-        truth = cells.read_number_columns(frame, places, linkage.setup.name)
-        known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-        return filter_attacks.map_attack(metrics.Position().prepare(table, whose), truth, known, rng=rng)
-
-    def planned(
-        kind: AttackKind, what: str, learns: str, run: Callable[[], AttackFinding], memory: float
-    ) -> PlannedAttack:
-        suffix = ", primary" if victim is Victim.PRIMARY else ""
-
-        def named() -> AttackFinding:
-            found = run()
-            return replace(found, attack=f"{found.attack}{suffix}")
-
-        return PlannedAttack(kind, Adversary.COORDINATOR, victim, f"{what}{suffix}", learns, named, promised, memory)
-
-    if places:
-        learns = f"{', '.join(places)} of the {whose}'s records, from a few known ones"
-        yield planned(AttackKind.BIT_ORDER, "map of positions", learns, chart, 400.0 * len(table))
-    if numeric:
-        bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the {whose}'s table"
-        memory = 16.0 * bits**2 + 6.0 * len(table) * bits
-        yield planned(AttackKind.BIT_ORDER, "order of numeric filters", learns, order, memory)
-    if len(texts) == 1 and len(schema.fields) == 1:
-        column, most = texts[0].column, RECORDS_PER_TARGET * settings.targets
-        learns = f"the {column} of a record of the {whose}, with the party's own list as the public one"
-        code = next(field.encoding for field in texts if isinstance(field.encoding, TEXT_FILTERS))
-        names = [code.normal_form(name) for name in frame[column].cast(pl.String).to_list()]
-        for what, run, memory in _name_attacks(table.bits, names, code, flips, rng, most):
-            yield planned(AttackKind.NAMES, what, learns, run, memory)
-
-
-def _name_attacks(
-    filters: AnyArray,
-    names: list[str],
-    code: encoding.StringFilter | encoding.WordFilter,
-    flips: float,
-    rng: Generator,
-    most: int,
-) -> Iterator[tuple[str, Callable[[], AttackFinding], float]]:
-    """Yield the attacks on names with what they need of memory; the party's own list is the public one."""
-    rows = np.sort(rng.choice(len(names), min(most, len(names)), replace=False))
-
-    def frequency() -> AttackFinding:
-        chosen = [names[row] for row in rows]
-        public, truth, count = np.unique(chosen, return_inverse=True, return_counts=True)
-        listed = filter_attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
-        return filter_attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
-
-    def graph() -> AttackFinding:
-        public, first = np.unique(names, return_index=True)
-        chosen = rng.choice(len(public), min(MAX_GRAPH_RECORDS, len(public)), replace=False)
-        shuffled = rng.permutation(len(chosen))
-        encoded = filter_attacks.filter_similarity(filters[first[chosen][shuffled]])
-        plain = filter_attacks.name_similarity([str(name) for name in public[chosen]], code.grams)
-        return filter_attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
-
-    yield "frequency of string filters", frequency, 24.0 * len(rows) * len(set(names))
-    yield "graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2
 
 
 def nearest_guarantee(

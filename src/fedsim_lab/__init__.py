@@ -5,7 +5,7 @@ Importing this package registers the commands of ``fedsim lab``, the preset ``pa
 ablations, its sort by weight and its mean merge gate.
 """
 
-from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, PRESETS
+from fedsim.registry import COMMANDS, FEDSIM_VARIANTS, METRICS, PRESETS
 
 PRESETS.register(
     "paper", "fedsim_lab.paper_preset:PAPER", summary="Networks, optimiser and sizes of the paper, for comparison."
@@ -20,4 +20,12 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
 for _variant in ("without-weight", "without-sort", "without-cnn", "by-weight", "mean-merge"):
     _function = _variant.replace("-", "_")
     FEDSIM_VARIANTS.register(f"fedsim-{_variant}", f"fedsim_lab.ablations:{_function}", in_jobs=False)
+METRICS.register(
+    "rank-hamming",
+    "fedsim_lab.rank_filters:RANK_HAMMING",
+    summary="Hamming distance of numeric filters, from their ranks; for previews.",
+    in_jobs=False,
+    unit="bits",
+    counts_bits=True,
+)
 COMMANDS.register("lab", "fedsim_lab.cli.commands:app")

@@ -21,10 +21,10 @@ from fedsim.linkage import fit_scale, link, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
 from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.types import Features, Integers, LinkageResult, Split
-from fedsim_audit.rank_filters import schema_ranks
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 from fedsim_lab.job_training import ONE_TO_ONE
 from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
+from fedsim_lab.rank_filters import schema_ranks
 
 # Identifiers as they are compared: in the clear, or as the filters with which the paper hid them
 

@@ -40,15 +40,10 @@ class AttackKind(Enum):
     DISTANCES = "distances"
     LIKELIHOOD = "likelihood"
     LOCATION = "location"
-    BIT_ORDER = "bit-order"
-    NAMES = "names"
     INVERSION = "feature-inversion"
     GRADIENTS = "gradients"
     COMPLETION = "model-completion"
     ROW_COUNTS = "row-counts"
-    REPEATED_LINKS = "repeated-links"  # the similarities, or places, of several jobs together
-    REPEATED_FEATURES = "repeated-features"
-    PROBING = "probing"  # predictions of made-up records
     DICTIONARY = "dictionary"  # the attacks from here on are those of direct linking
     ONE_WORD = "one-word"
     CELLS = "cells"

@@ -16,7 +16,6 @@ RESAMPLES = 200
 MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
 # Figures of attacks that repeat requests.
-REPETITIONS, SCORE_ONCE, JOBS_ALLOWED = "repetitions", "score without repetition", "jobs that the policy allows"
 # Figures of a dictionary of made-up records.
 NAMED, TOKENS_NEEDED = "share of records named", "tokens that honest records need"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -15,8 +14,6 @@ from scipy.spatial import cKDTree
 
 from fedsim.config.stored_audit import Adversary, AttackKind
 from fedsim.errors import SettingError
-from fedsim.linkage import metrics
-from fedsim.linkage.search.runner import Records, take_records
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
 from fedsim_audit.attacks import attack_finding
@@ -25,8 +22,6 @@ from fedsim_audit.attacks.similarity_attacks import (
     MIN_SIGMA,
     LinksByPartner,
     PrimaryView,
-    deviance,
-    sample_partner_links,
 )
 
 CONSISTENCY_ROUNDS = 150
@@ -371,74 +366,3 @@ def _cost(links: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[F
 
 
 # The grid attack: the most likely place through any encoding that the primary can apply itself.
-
-
-class PlaceEncoder(Protocol):
-    """An encoding of places (latitude and longitude in degrees) that the primary can apply itself."""
-
-    @property
-    def metric(self) -> metrics.Metric: ...
-
-    def encode(self, places: Floats) -> Records: ...
-
-
-def grid_attack(
-    view: PrimaryView,
-    own: Floats,
-    truth: TrueLocations,
-    encoded: PlaceEncoder,
-    *,
-    rng: Generator,
-    targets: int | None = 500,
-) -> AttackFinding:
-    """Locate partners through any encoding by searching for each target's most likely place on ever finer grids.
-
-    Parameters
-    ----------
-    view
-        What the primary received of the linkage, with its scale.
-    own
-        The primary's places, latitude and longitude in degrees, (n, 2).
-    truth
-        The true places of the partner records; only used to evaluate the guesses.
-    encoded
-        An encoding of places that the primary can apply itself.
-    rng
-        Random generator for the targets, the links used and the interval.
-    targets
-        Number of partners to locate, drawn at random; None for all.
-    """
-    return location_finding(guess_on_grid(view, own, encoded, rng=rng, targets=targets), truth, own, rng)
-
-
-def guess_on_grid(
-    view: PrimaryView, own: Floats, encoded: PlaceEncoder, *, rng: Generator, targets: int | None = 500
-) -> LocationGuesses:
-    """Return the guesses of :func:`grid_attack`."""
-    scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
-    named = LinksByPartner.of(view.of_records(fresh))
-    metres, filters = to_metres(own[fresh], origin), encoded.encode(own[fresh])
-    side = np.linspace(-1.0, 1.0, GRID_POINTS)
-    square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-
-    chosen = attack_finding.sample_targets(np.arange(len(named)), targets, rng)
-    links_of = [sample_partner_links(named, int(place), rng) for place in chosen]
-    around = [metres[named.record[links]] for links in links_of]
-    # The centre of the records that list the partner is a weak prior.
-    start = np.array([points.mean(axis=0) for points in around])
-    extent = np.array([max(1.0, float(np.sqrt(((points - points.mean(0)) ** 2).sum(1).mean()))) for points in around])
-    best, reach = start.copy(), 2.0 * extent
-    for _ in range(ZOOM_LEVELS):
-        points = best[:, np.newaxis] + reach[:, np.newaxis, np.newaxis] * square  # (targets, M, 2)
-        possible = encoded.encode(to_degrees(points.reshape(-1, 2), origin))
-        for target, links in enumerate(links_of):
-            records, back = np.unique(named.record[links], return_inverse=True)
-            grid = take_records(possible, np.arange(target * len(square), (target + 1) * len(square)))
-            distance = metrics.distance_matrix(encoded.metric, take_records(filters, records), grid)[back]  # (L, M)
-            prior = ((points[target] - start[target]) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent[target]) ** 2
-            likely = (deviance(named.similarity[links], distance, scale, view.sigma) + prior).argmin()
-            best[target] = points[target, likely]
-        reach /= ZOOM_FACTOR
-    guess = to_degrees(best, origin)
-    knew = "its own places, the key, noisy similarities, their scale and the noise's deviation"
-    return LocationGuesses("grid likelihood", knew, named.row[chosen], guess)

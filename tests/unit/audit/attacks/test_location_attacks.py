@@ -9,8 +9,6 @@ from fedsim.config.stored_audit import Adversary
 from fedsim.data.synthetic import city
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
-from fedsim.linkage.encoding import IdentifierColumn
-from fedsim.linkage.encoding.column_encodings import NumericFilter
 from fedsim.privacy.geodesy import mean_place, to_metres
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim_audit.attacks.location_attacks import (
@@ -18,12 +16,10 @@ from fedsim_audit.attacks.location_attacks import (
     TrueLocations,
     consistency_attack,
     fit_similarity_line,
-    grid_attack,
     link_graph_attack,
     multilateration_attack,
 )
 from fedsim_audit.attacks.similarity_attacks import LinksByPartner, PrimaryView
-from fedsim_audit.rank_filters import RankHamming
 
 TOWN = city(np.random.default_rng(3), flats=1_200, rentals=300)
 FLATS = TOWN.flats.select("lat", "lon").to_numpy()
@@ -102,33 +98,6 @@ def test_blurred_places_stay_hidden_however_many_links_there_are():
     mechanism = PlanarLaplace(epsilon=0.005)
     found = multilateration_attack(linked(rentals=mechanism.apply(RENTALS, chance())), FLATS, TRUTH, rng=chance())
     assert median(found) > 0.8 * mechanism.radius(0.5)
-
-
-class RankFilters:
-    """Numeric filters of latitude and longitude in rank form."""
-
-    metric = RankHamming()
-
-    def __init__(self, codes):
-        self.codes = codes
-
-    def encode(self, places):
-        columns = [IdentifierColumn(np.clip(places[:, axis], c.low, c.high)) for axis, c in enumerate(self.codes)]
-        ranks = [
-            code.ranks(column, bytes([97 + axis]) * 32)
-            for axis, (code, column) in enumerate(zip(self.codes, columns, strict=True))
-        ]
-        return np.ascontiguousarray(np.hstack(ranks).astype(np.int32))
-
-
-def test_filters_hide_no_place_from_a_holder_of_the_key():
-    low, high = FLATS.min(axis=0) - 0.1, FLATS.max(axis=0) + 0.1
-    codes = tuple(NumericFilter(low[axis], high[axis], 0.02, bits=16_384) for axis in range(2))
-    encoded = RankFilters(codes)
-    links = link(encoded.encode(FLATS), encoded.encode(RENTALS), metric="rank-hamming", k=20, sigma=0.05, seed=1)
-    found = grid_attack(PrimaryView.of(links), FLATS, TRUTH, encoded, rng=chance(), targets=60)
-    graph = link_graph_attack(PrimaryView.of(links), FLATS, TRUTH, rng=chance())
-    assert median(found) < median(graph) / 2
 
 
 def test_suppressed_partners_are_no_targets():

@@ -10,10 +10,10 @@ import pytest
 
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.config.stored_audit import Adversary, AttackKind
+from fedsim.config.stored_audit import Adversary
 from fedsim.data.synthetic import city
 from fedsim.linkage.encoding import Key
-from fedsim_audit.audit_report import AuditReport, AuditSettings, Verdict
+from fedsim_audit.audit_report import AuditReport, AuditSettings
 from fedsim_audit.audit_run import audit_job
 from fedsim_audit.cli.audit_output import findings_table
 
@@ -86,16 +86,6 @@ def attacks(report: AuditReport, about: str, who: Adversary) -> set[str]:
     return {row.found.attack for row in report.rows if row.about == about and row.found.adversary is who}
 
 
-def test_a_job_linked_by_names_is_attacked_by_its_names_and_not_by_places(folder):
-    report = audited(folder, BY_NAME, "bank", "register")
-    named = attacks(report, "register", Adversary.COORDINATOR)
-    whole = {"frequency of string filters", "graph matching of filters"}
-    assert named == whole | {f"{name}, primary" for name in whole}
-    assert "likelihood" in attacks(report, "register", Adversary.PRIMARY)
-    assert any(skipped.what == "places of register" for skipped in report.skipped)
-    assert not report.broken
-
-
 def test_classes_and_a_single_feature_are_attacked_at_the_cut(folder):
     report = audited(folder, BY_NAME, "bank", "register")
     assert "feature inversion" in attacks(report, "register", Adversary.PRIMARY)
@@ -110,13 +100,6 @@ def test_two_secondaries_are_attacked_one_after_the_other_and_told_apart(folder)
     assert "by the primary, links with register" in printed
     assert "by the primary, links with maps" in printed
     assert report.tables == ("primary 'bank'", "secondary 'register'", "secondary 'maps'")
-
-
-def test_flipped_bits_are_named_as_what_the_job_claims(folder):
-    report = audited(folder, BY_PLACE, "bank", "maps")
-    orders = [row for row in report.rows if row.found.kind is AttackKind.BIT_ORDER]
-    assert len(orders) == 2
-    assert all("0.018" in row.guarantee.sentence and row.verdict is Verdict.NONE for row in orders)
 
 
 @pytest.mark.parametrize("protection", ["", '[protection]\ngradients = "none"\n'])

@@ -8,7 +8,7 @@ import pytest
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
-from fedsim_audit.rank_filters import schema_ranks
+from fedsim_lab.rank_filters import schema_ranks
 from reference_distances import hamming_of_ranks
 
 KEY = Key(bytes(range(32)))
