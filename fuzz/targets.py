@@ -5,12 +5,15 @@ A target accepts whatever comes and returns; errors of FedSim are the right answ
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from shutil import rmtree
@@ -26,20 +29,26 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, PeerError, WireError
+from fedsim.linkage.direct import NumberTokens, TextTokens, TokenField, TokenSchema, oprf
+from fedsim.linkage.direct.encrypted_table import TABLE_FORMAT, EncryptedTable, build_table
+from fedsim.linkage.direct.exchange import TokenEvaluator
+from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS, Begin, Hello, Message, Party, Role, Welcome
 from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
-from fedsim.protocol.roles.primary_role import RemoteSecondary
+from fedsim.protocol.roles.primary_role import RemoteSecondary, evaluate_remotely, fetch_table
 from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
+from fedsim.protocol.roles.table_role import TableFile, TableResponder
 from fedsim.protocol.session import HANDSHAKE_MESSAGES, ConnectionState, PeerRestarted, Session
 from fedsim.protocol.transport import LAYOUTS, ConnectionLost, Envelope, Listener, StreamHandler, decode, encode
 from fedsim.splitnn.layers import Features, Local
 from fedsim.splitnn.party_model import AdamW
 from fedsim.splitnn.secondary_model import LocalSecondary, SecondaryConfig, start_secondary
-from fedsim.storage.tensor_file import load_tensors
+from fedsim.storage.tensor_file import load_tensors, save_tensors
+from fedsim.types import AnyArray
 from fedsim_lab.faults.hostile_frames import sample_message, seal_frame
 
 FOLDER = Path(mkdtemp(prefix="fedsim-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))  # noqa: S108
@@ -50,6 +59,12 @@ PARTIES = {
 }
 BOUNDS = MessageBounds.for_lists([ListSizes(n_bits=24, k=2)])
 IDENT = bytes(16)
+
+# Of a secondary without a coordinator
+ROWS = 12
+SCHEMA = TokenSchema((TokenField(("name",), TextTokens(samples=4)), TokenField(("size",), NumberTokens(width=5))))
+RECORDS = {"name": [f"belgor marine {row // 2}" for row in range(ROWS)], "size": list(range(ROWS))}
+SECRET, SCALAR = oprf.SecretKey.derive(bytes(32), b"fuzz"), (7).to_bytes(oprf.SCALAR_BYTES, "little")
 
 
 def frames(data: bytes) -> None:
@@ -80,7 +95,26 @@ def session(data: bytes) -> None:
             )
             _attack_listener(PARTIES[Role.COORDINATOR], scripts, coordinator.serve)
         case _:
-            _attack_secondary(script)
+            _attack_secondary(script, _secondary().serve)
+
+
+def direct(data: bytes) -> None:
+    """A job without a coordinator: a hostile primary, a hostile secondary, and files of encrypted tables."""
+    role, script = data[:1], data[1:]
+    rmtree(FOLDER / "direct", ignore_errors=True)
+    match int.from_bytes(role, "little") % 4:
+        case 0:
+            _attack_secondary(script, _table_role().serve)
+        case 1:
+            _attack_listener(PARTIES[Role.PRIMARY], {PARTIES[Role.SECONDARY]: script}, _use_table, waiting=True)
+        case 2:
+            _open_table(_file("table.safetensors", script))
+        case _:
+            tensors, facts = _table_parts()
+            for step in range(0, len(script), 5):
+                _change_parts(tensors, facts, script[step : step + 5].ljust(5, b"\0"))
+            save_tensors(FOLDER / "table.safetensors", TABLE_FORMAT, tensors, facts)
+            _open_table(FOLDER / "table.safetensors")
 
 
 def _state(party: Party) -> ConnectionState:
@@ -157,12 +191,15 @@ def _likely_message(kind: str, content: bytes) -> Message:
     drawn = {"whole": lambda: next(numbers) % 16 - 1, "number": lambda: float(next(numbers))}
     drawn |= {"text": lambda: "x" * (next(numbers) % 3), "flag": lambda: next(numbers) % 2 == 1}
     facts = {name: likely[name] if name in likely else drawn[slot]() for name, slot in layout.facts.items()}
-    sizes = {"K": 2, "F": 1, "b": 3, "C": 2}
+    sizes = {"K": 2, "F": 1, "b": 3, "C": 2, "e": oprf.ELEMENT_BYTES, "z": oprf.PROOF_BYTES, "B": 1}
     arrays = {}
     for name, shape in layout.arrays.items():
         size = tuple(sizes.setdefault(letter, next(numbers) % 12 + (letter != "s")) for letter in shape.letters)
         values = np.array(list(islice(numbers, math.prod(size))), np.int16) - next(numbers) % 4
         arrays[name] = values.reshape(size).astype(shape.dtypes[0])
+    if kind == "evaluate" and next(numbers) % 2:  # what a secondary evaluates
+        points = b"".join(oprf.blind((row.tobytes(), SCALAR) for row in arrays["blinded"]))
+        arrays["blinded"] = np.frombuffer(points, np.uint8).reshape(arrays["blinded"].shape)
     return KINDS[kind](**facts, **arrays)
 
 
@@ -186,7 +223,7 @@ def _attack_listener(
         assert isinstance(honest.answer, Welcome), honest.answer
 
 
-def _attack_secondary(data: bytes) -> None:
+def _attack_secondary(data: bytes, serve: Callable[[Session], object]) -> None:
     """A hostile primary accepts the secondary's connections, then an honest one does."""
     own, peer = PARTIES[Role.SECONDARY], PARTIES[Role.PRIMARY]
     script = _Script(Welcome(IDENT.hex(), sum(data[:1]) // 250, "", 0.0), peer, own, data[1:])
@@ -194,7 +231,7 @@ def _attack_secondary(data: bytes) -> None:
         session = SessionConnector(_state(own), _Dialled(script), "address", peer).open()
         while not session.is_over and not session.peer_finished:  # a thread keeps it connected until nobody answers
             time.sleep(0)
-        _serve_all(session, _secondary().serve)
+        _serve_all(session, serve)
     honest = _Script(Welcome(IDENT.hex(), 0, "{}", 0.0), peer, own, b"\0")
     assert SessionConnector(_state(own), _Dialled(honest), "address", peer).open().ident == IDENT
 
@@ -252,6 +289,91 @@ def _secondary() -> SecondaryResponder:
         on_farewell=lambda: None,
         form=wire_format("float32"),
     )
+
+
+def _table_role() -> TableResponder:
+    """A secondary with a table of twelve rows."""
+    path, keys = FOLDER / "direct" / "table.safetensors", KeyStore(FOLDER / "direct" / "keys")
+    path.parent.mkdir()
+    _built().save(path)
+    keys.create("rentals", datetime.now(UTC), SECRET)
+    file = TableFile(path, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size, ROWS, 2)
+    return TableResponder(
+        table=file,
+        evaluator=TokenEvaluator(keys, "rentals", 1000),
+        on_table=lambda: None,
+        on_evaluation=lambda tokens: None,
+        on_finish=lambda: None,
+    )
+
+
+def _use_table(session: Session) -> None:
+    """What a primary asks of a secondary without a coordinator, whatever it answers."""
+    path = FOLDER / "direct" / "fetched.safetensors"
+    with suppress(FedSimError):
+        fetch_table(session, path)
+        _open_table(path)
+    blinded = oprf.random_elements(16)
+    for part in evaluate_remotely(session, blinded):
+        oprf.verify(SECRET.public, blinded, part)
+        raise AssertionError("a proof without the key")
+
+
+@cache
+def _built() -> EncryptedTable:
+    vectors = np.arange(2 * ROWS, dtype=np.float32).reshape(ROWS, 2)
+    return replace(build_table(SCHEMA, RECORDS, vectors, SECRET), owner="rentals")
+
+
+@cache
+def _values() -> list[list[bytes]]:
+    """The values of all tokens of the table, by field."""
+    tokens = [np.unique(of.tokens.token).tolist() for of in SCHEMA.row_tokens(RECORDS)]
+    return [SECRET.evaluate(SCHEMA.inputs(place, of)) for place, of in enumerate(tokens)]
+
+
+def _opened(table: EncryptedTable) -> dict[int, bytes]:
+    entries = [table.open(place, values) for place, values in enumerate(_values())]
+    rows, vectors = table.open_vectors(entries)
+    return {row: vector.tobytes() for row, vector in zip(rows.tolist(), vectors, strict=True)}
+
+
+def _open_table(path: Path) -> None:
+    """A primary that knows all tokens opens rows of the table as it was built, and no others."""
+    with suppress(FedSimError):
+        found = _opened(EncryptedTable.load(path, SCHEMA))
+        assert found.items() <= _opened(_built()).items()
+
+
+def _table_parts() -> tuple[dict[str, AnyArray], dict[str, str]]:
+    path = FOLDER / "built.safetensors"
+    _built().save(path)
+    return load_tensors(path, TABLE_FORMAT)
+
+
+def _change_parts(tensors: dict[str, AnyArray], facts: dict[str, str], change: bytes) -> None:
+    """Change an array or a fact of a table as its owner could: the digest will be right."""
+    how, which, place, value = change[0], change[1], int.from_bytes(change[2:4], "little"), change[4]
+    if not tensors:
+        return
+    name, fact = sorted(tensors)[which % len(tensors)], sorted(facts)[which % len(facts)]
+    array = np.array(tensors[name])
+    match how % 8:
+        case 0 | 1 if array.size:
+            array.reshape(-1)[place % array.size] = value
+            tensors[name] = array
+        case 2:
+            tensors[name] = array[place % (len(array) + 1) :]
+        case 3:
+            tensors[name] = array.astype((np.uint8, np.uint64, np.float32, np.bool_)[value % 4])
+        case 4:
+            tensors[name] = array.reshape(-1) if array.ndim > 1 else array[:, np.newaxis]
+        case 5:
+            tensors[name] = np.roll(array, value, axis=0)
+        case 6:
+            del tensors[name]
+        case _:
+            facts[fact] = ("", "2", facts[fact][: value % 40], facts[fact][::-1], "\x1b" * value)[place % 5]
 
 
 def job(data: bytes) -> None:
@@ -323,5 +445,5 @@ def _file(name: str, data: bytes) -> Path:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (frames, session, job, party, table, tensors, http)
+    each.__name__: each for each in (frames, session, direct, job, party, table, tensors, http)
 }

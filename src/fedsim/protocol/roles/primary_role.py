@@ -236,7 +236,7 @@ def fetch_table(session: Session, path: Path, handed_over: str = "") -> str:
     start = 0 if part is None else part.stat().st_size
     kept = bool(have) and have == handed_over  # then no part is asked for
     answer = session.call(m.FetchTable(have, MAX_TABLE_BYTES if kept else start), m.TablePart)
-    if answer.digest == have:
+    if have and answer.digest == have:
         return have
     if kept:
         message = f"{session.peer} has another table now than the one that it handed over as a file"
