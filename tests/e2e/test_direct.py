@@ -50,6 +50,14 @@ def test_parties_over_mutual_tls_learn_what_one_process_learns(tmp_path):
     assert not kinds & {"ask", "infer", "activations", "gradients", "offer", "queries"}
 
 
+def test_two_parties_that_only_dial_out_meet_at_a_relay(tmp_path):
+    there, here = (create_local_job(tmp_path / name, direct=True, relay=name == "there") for name in ("there", "here"))
+    run_here(here)
+    with party_processes(there, {}) as parties:
+        parties.start()
+        assert parties.finish() == here.hashes()
+
+
 @pytest.mark.parametrize(
     ("name", "moment"),
     [

@@ -135,6 +135,16 @@ def test_without_custom_code_a_killed_process_starts_again_and_the_weights_are_t
     assert place.hashes() == hashes
 
 
+def test_a_job_without_a_coordinator_has_a_site_for_either_organisation(tmp_path):
+    here, there = (create_local_job(tmp_path / name, direct=True) for name in ("here", "there"))
+    run_local(here.job, [here.own(name) for name in here.names])
+    recipe = FedSimRecipe(there.job_path, {name: there.path(name) for name in there.names})
+    run = recipe.execute(SimEnv(clients=there.names, workspace_root=str(tmp_path / "simulation")))
+    result = read_result(run.get_result())
+    assert {name: report["status"] for name, report in result.items()} == dict.fromkeys(there.names, "finished")
+    assert there.hashes() == here.hashes()
+
+
 # --- a deployment: a server and three sites ----------------------------------------------------------------------
 
 

@@ -204,11 +204,19 @@ def rendered(role: str, *values: str) -> dict[str, Any]:
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("role", "dialled", "dials"),
-    [("coordinator", [7411], []), ("primary", [7412], [7411]), ("secondary", [], [7411, 7412])],
+    ("role", "values", "dialled", "dials"),
+    [
+        ("primary", [], [7412], []),
+        ("secondary", [], [], [7412]),
+        ("coordinator", [], [7411], []),
+        ("primary", ["--set=networkPolicy.egressTo[0].port=7411"], [7412], [7411]),
+        ("secondary", ["--set=networkPolicy.egressTo[1].port=7411"], [], [7412, 7411]),
+    ],
 )
-def test_a_role_may_be_dialled_and_dial_only_where_it_must(role: str, dialled: list[int], dials: list[int]) -> None:
-    objects = rendered(role)
+def test_a_role_may_be_dialled_and_dial_only_where_it_must(
+    role: str, values: list[str], dialled: list[int], dials: list[int]
+) -> None:
+    objects = rendered(role, *values)
     policy = objects["NetworkPolicy"]["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert [port["port"] for rule in policy.get("ingress", []) for port in rule["ports"]] == dialled

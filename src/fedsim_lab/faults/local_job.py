@@ -176,7 +176,8 @@ def create_local_job(
     """
     if relay:
         address = f"relay://127.0.0.1:{next(free_ports())}"
-        changes = {"coordinator": {"address": address}, "primary": {"address": address}, **changes}
+        changes = {"primary": {"address": address}, **changes}
+        changes |= {} if direct else {"coordinator": {"address": address}, **changes}
     place = LocalJob(folder)
     folder.mkdir(parents=True)
     names = [RENTALS, SCHOOLS][:n_secondaries]
