@@ -139,7 +139,7 @@ def create_app(
     async def health(request: Request) -> HealthStatus:  # async: must not wait for a thread that predictions use
         """Report 'ok' if all parties are connected, else 'partial'; with the token also which ones are."""
         coordinator, secondaries = predictor.coordinator_online, predictor.online()
-        status = "ok" if coordinator and all(secondaries.values()) else "partial"
+        status = "ok" if coordinator is not False and all(secondaries.values()) else "partial"
         if not request.state.authorised:
             return HealthStatus(status=status)
         return HealthStatus(status=status, coordinator=coordinator, secondaries=secondaries)

@@ -83,9 +83,9 @@ METRICS: dict[str, MetricDoc] = {
     "fedsim_loss": MetricDoc("gauge", "Mean loss of the last epoch: training or validation.", ("part",), _PRIMARY),
     "fedsim_validation": MetricDoc("gauge", "Validation metric of the last epoch.", ("metric",), _PRIMARY),
     "fedsim_linked_records": MetricDoc(
-        "gauge", "Records linked so far; the coordinator counts equal ones once.", ("list",), "coordinator, primary"
+        "gauge", "Records linked so far; a coordinator counts equal ones once.", ("list",)
     ),
-    "fedsim_records_to_link": MetricDoc("gauge", "Records to link.", ("list",), "coordinator"),
+    "fedsim_records_to_link": MetricDoc("gauge", "Records to link.", ("list",)),
     "fedsim_link_similarity": MetricDoc(
         "gauge", "Quantiles of the scaled similarity to the best partner.", ("list", "quantile"), _PRIMARY
     ),

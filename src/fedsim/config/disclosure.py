@@ -229,7 +229,7 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
             f"it opens what its own records reach: {_needed(terms)}; and sees which of its records resemble it"
             f"{_hints(terms)}; {note}",
             f"it stores what it opened for up to {job.protection.retention.days} days or until you request deletion",
-            f"tokens of fewer than {policy.least_list_rows:,} of your rows are left out (min_list_rows)",
+            *_left_out(policy),
             "it learns nothing else; once you destroy the key of the table, no other token ever opens anything",
         ),
     )
@@ -273,6 +273,11 @@ def _describe_levels(terms: SecondaryTerms) -> Iterator[str]:
             m = terms.m if name == terms.share and terms.m else level.M
             summary = f"m = {m}: {level.receives(m)}; {level.shows(m)}"
         yield f"{name}{' (this job)' if name == terms.share else ''}: {summary}"
+
+
+def _left_out(policy: Policy) -> Iterator[str]:
+    if policy.min_list_rows is not None:
+        yield f"tokens of fewer than {policy.min_list_rows:,} of your rows are left out (min_list_rows)"
 
 
 def _needed(terms: SecondaryTerms) -> str:

@@ -89,6 +89,8 @@ class DirectLinker:
     fitted: FittedDirect | None = None
     vectors: dict[int, Floats32] = field(default_factory=dict, repr=False)
     progress: Callable[[int, int], object] | None = None
+    _known: Flags | None = field(default=None, init=False, repr=False)
+    _counted: int = field(default=0, init=False, repr=False)
 
     def link(self, records: Any, training: Integers) -> Links:
         queries = self.encode_new(records)
@@ -123,15 +125,24 @@ class DirectLinker:
             raise FingerprintError(f"{changed}, {hint}", code="table-changed")
         opened = self._open(queries)
         # A row that these tokens do not open can be a partner if its vector is known from training.
-        known = self.fitted.among & np.isin(np.arange(self.table.rows), list(self.vectors))
+        known = self.fitted.among & self._known_rows()
         return self._as_links(opened.pairs.best(self.k, self.fitted.rivals, known), self.fitted)
 
     def vectors_of(self, rows: AnyArray) -> Floats32:
         """Return the vectors of partners, given by distinct pseudonyms, (U, values)."""
         if self.fitted is None:
             raise not_linked(self.secondary)
-        known = self.vectors | {self.table.rows: self.fitted.nobody}
-        return np.array([known[row] for row in rows.tolist()], np.float32).reshape(-1, self.table.n_values)
+        nobody, none = self.table.rows, self.fitted.nobody
+        found = [none if row == nobody else self.vectors[row] for row in rows.tolist()]
+        return np.array(found, np.float32).reshape(-1, self.table.n_values)
+
+    def _known_rows(self) -> Flags:
+        """Return which rows have a known vector, (rows,); the flags are kept until there are more vectors."""
+        if self._known is None or self._counted != len(self.vectors):
+            self._known = np.zeros(self.table.rows, np.bool_)
+            self._known[list(self.vectors)] = True
+            self._counted = len(self.vectors)
+        return self._known
 
     def _open(self, queries: list[FieldTokens], progress: Callable[[int, int], object] | None = None) -> OpenedRows:
         opened = open_rows(self.table, queries, self.values, self.ask, progress, self.k)

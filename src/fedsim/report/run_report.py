@@ -393,6 +393,8 @@ ACTIVATIONS, EMBEDDED_ROWS = "activations at the cut layer", "embedding of the l
 
 def visibility_table(job: Job) -> PageTable:
     """Return who received what in a job: one row per kind of information, one column per role."""
+    if job.direct:
+        return _direct_visibility(job)
     noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
@@ -418,6 +420,24 @@ def visibility_table(job: Job) -> PageTable:
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
     return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), rows)
+
+
+def _direct_visibility(job: Job) -> PageTable:
+    shown = sorted(
+        {field.kind.shown for terms in job.secondaries.values() for field in terms.token_schema.fields} - {""}
+    )
+    hints = f"of what it opens {', '.join(shown)}" if shown else NOT_SEEN
+    opened = f"of what its records open, as {job.protection.embedding_name} embedding"
+    rows = (
+        ("identifiers of the primary", "its own", "blinded tokens: random points, a rounded number of them"),
+        ("identifiers of a secondary", hints, "its own"),
+        ("features of the primary", "its own", NOT_SEEN),
+        ("features of a secondary", opened, "its own"),
+        ("labels", "its own", NOT_SEEN),
+        ("similarities", "by the tokens in common with what it opens", NOT_SEEN),
+        ("partner records of a record", "pseudonymous numbers", NOT_SEEN),
+    )
+    return PageTable("Who received what", ("", "primary", "each secondary"), rows)
 
 
 def _cost(run: FinishedRun) -> PageSection:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,20 @@ class StoredRows:
         return StoredRows(rows[order], every[order], self.many_valued, received)
 
 
+@lru_cache(maxsize=8)
+def _read_rows(path: Path, inode: int, written: int) -> StoredRows:
+    """Load rows once as long as their file, which is replaced as a whole, is the same: new records need them often."""
+    return StoredRows.load(path)
+
+
 def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
     """Load the stored rows of a secondary; if their retention has ended, they are deleted first."""
     path = rows_path(context.folder, name)
-    rows = StoredRows.load(path)
+    status = path.stat() if path.is_file() else None
+    rows = _read_rows(path, status.st_ino, status.st_mtime_ns) if status else StoredRows.load(path)
     if len(rows.pseudonym) and retention_end(rows.received, context.job.protection.retention) <= now:
         delete_rows(context.job, context.party_file, name, RETENTION, now)
+        _read_rows.cache_clear()
         log.warning("the retention of the rows of %s has ended; they were deleted", name)
         return StoredRows.load(path)
     return rows

@@ -157,15 +157,15 @@ class Predictor:
         return {party.name: not self._acceptor.disconnected_seconds(party) for party in self.context.secondaries}
 
     @property
-    def coordinator_online(self) -> bool:
-        """Whether the coordinator is connected, if there is one."""
-        return self._linking.online
+    def coordinator_online(self) -> bool | None:
+        """Whether the coordinator is connected; None if the job has none."""
+        return None if self.context.job.coordinator is None else self._linking.online
 
     def keep_dialling(self) -> None:
         """Reconnect to the coordinator between requests, until the party or the process ends."""
         logged = ""
         while True:
-            if not self.coordinator_online and self._lock.acquire(blocking=False):
+            if self.coordinator_online is False and self._lock.acquire(blocking=False):
                 try:
                     self._linking.reconnect()
                     logged = ""

@@ -28,6 +28,7 @@ from fedsim.report.run_report import (
 from fedsim.runs.record import AbsenceMetrics, TreeSummary, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
+from fedsim_lab.faults.local_job import create_local_job
 from job_fixtures import EXAMPLE, lay_out, read_all
 from run_fixtures import HOSTILE, classified, record_of, write_audit, write_ladder, write_run
 
@@ -101,6 +102,13 @@ def test_the_embedding_is_in_the_table_of_who_received_what(
     rows = [cells.get(EMBEDDED_ROWS, ""), cells[ACTIVATIONS]]
     assert ["unprotected" in cell for cell in rows] == seen
     assert job.sends_embedding == seen[0]
+
+
+def test_a_job_without_a_coordinator_has_no_column_for_one(tmp_path):
+    job = create_local_job(tmp_path / "job", direct=True, n_secondaries=2).job
+    cells = {name: (primary, secondary) for name, primary, secondary in visibility_table(job).rows}
+    assert "200 metres" in cells["identifiers of a secondary"][0]
+    assert "random points" in cells["identifiers of the primary"][1]
 
 
 def test_distances_are_said_to_stay_with_the_coordinator(tmp_path):

@@ -65,6 +65,7 @@ def moved(records: pl.DataFrame) -> pl.DataFrame:
 def test_records_whose_tokens_are_known_are_predicted_while_the_secondary_is_away(world):
     predictor, before = world.predictor(wait_seconds=0.5), world.evaluated()
     alone = predictor.predict(world.records[:4])
+    assert predictor.coordinator_online is None
     assert (alone.by, alone.away, alone.needed_online) == ("fedsim", (), {RENTALS: 0})
     with raises(AwayError, "peer-away"):
         predictor.predict(moved(world.records[:4]))

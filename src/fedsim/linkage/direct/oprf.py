@@ -260,6 +260,8 @@ def map_batches(
     [523776, 1572352, 2402372]
     """
     batches = [items[start : start + size] for start in range(0, len(items), size)]
+    if progress is None and len(batches) == 1:  # a new record: starting threads would take as long
+        return [work(batches[0])]
     results, done = [], 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for batch, result in zip(batches, pool.map(work, batches), strict=True):
