@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -29,20 +28,6 @@ from linkage_data import DATA
 RECORDS, SEEDS = 10_000, (0, 1)
 SIZES = (3, 5, 10, 20)
 EARTH = 111_200.0  # metres per degree of latitude
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """The primary's columns (n, a), label, and the secondary's table with both sides' keys."""
-
-    own: Floats
-    label: Floats
-    dataset: Dataset
-    rows: Integers  # of the primary
-
-    @property
-    def theirs(self) -> object:
-        return self.dataset.secondaries[0].table
 
 
 def numbers(frame: object, columns: Sequence[str], m: int = 1) -> tuple[Floats, list[tuple[tuple[int, ...], ...]]]:
@@ -92,9 +77,9 @@ def matched(case: Dataset, match: Integers) -> Iterator[str]:
     )
 
 
-def metres(places: Floats) -> Floats:
-    """Return places in metres on a plane."""
-    return np.column_stack([places[:, 0], places[:, 1] * np.cos(np.radians(places[:, 0].mean()))]) * EARTH
+def metres(places: Floats, latitude: float) -> Floats:
+    """Return places in metres on a plane that touches the globe at this latitude."""
+    return np.column_stack([places[:, 0], places[:, 1] * np.cos(np.radians(latitude))]) * EARTH
 
 
 def located(case: Dataset, cell: float, *, with_places: bool, groups: int = 9) -> Iterator[str]:
@@ -112,7 +97,8 @@ def located(case: Dataset, cell: float, *, with_places: bool, groups: int = 9) -
     exact, gaps = numbers(secondary.frame, secondary.features)
     shuffled = rng.permutation(len(theirs))
     alone = explained(own, label)
-    here, there = metres(np.vstack([ours, theirs]))[: len(ours)], metres(np.vstack([ours, theirs]))[len(ours) :]
+    latitude = float(theirs[:, 0].mean())
+    here, there = metres(ours, latitude), metres(theirs, latitude)
 
     def nearest(places: Floats, vectors: Floats, k: int) -> Floats:
         distance, at = cKDTree(places).query(here, min(k, len(places)))
@@ -131,7 +117,7 @@ def located(case: Dataset, cell: float, *, with_places: bool, groups: int = 9) -
         grouping = AVERAGES.group(tokens, features, m)
         listing = AVERAGES.list(schema, tokens, grouping)
         kind = schema.fields[0].kind
-        middles = metres(np.vstack([ours, kind.middles(listing.tokens[0].tokens.hint)]))[len(ours) :]
+        middles = metres(kind.middles(listing.tokens[0].tokens.hint), latitude)
         scores = []
         for order in (np.arange(len(theirs)), shuffled):
             averages = average_features(features.take(order), gaps, grouping.group, m).numbers

@@ -144,6 +144,12 @@ EXPLANATIONS = {
     AttackKind.JOINED_LINKS: "by design {who} learns {learns}: joining the links of all its records it reads {share}",
     AttackKind.TABLE_SIZES: "without a single evaluation {who} names the token of {share} of the entries, by how many "
     "entries stand together",
+    AttackKind.ATTRIBUTE: "knowing the identifiers of a row of {about} and all of a twentieth of the others, {who} "
+    "explains {share} of the variance of its features within its group",
+    AttackKind.MEMBERSHIP: "by design {who} can tell a row that it knows and that is in an average from others: "
+    "AUC {score}, where {blind} is chance",
+    AttackKind.DIFFERENCES: "by subtracting the averages of several jobs {who} finds {share} of the rows that came or "
+    "went between them",
 }
 
 _NOISE = "add noise to similarities (tau or sigma), or blur places"
@@ -164,6 +170,9 @@ REMEDIES = {
     AttackKind.UNREACHED: _SOFTWARE,
     AttackKind.JOINED_LINKS: "leave the identifier out of the tokens, or use wider bins",
     AttackKind.TABLE_SIZES: _SOFTWARE,
+    AttackKind.ATTRIBUTE: "share averages of more records (m)",
+    AttackKind.MEMBERSHIP: "share averages of more records (m), or refuse the job if being in the table is a secret",
+    AttackKind.DIFFERENCES: _SOFTWARE,
 }
 
 

@@ -12,9 +12,10 @@ from fedsim.config.stored_audit import Adversary
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.pipeline.party_table import PartyData
+from fedsim.pipeline.release import release_table
 from fedsim.protocol.messages import Party, Role
 from fedsim.types import Split
-from fedsim_audit import audit_report, direct_attacks, linkage_attacks, split_attacks
+from fedsim_audit import audit_report, direct_attacks, linkage_attacks, share_attacks, split_attacks
 
 ProgressCallback = Callable[[float], None]
 # The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
@@ -178,12 +179,15 @@ def attack_directly(
     limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
     identifiers = primary.token_identifiers(name), secondary.token_identifiers(name)
     least = policy.least_list_rows
-    linkage = direct_attacks.DirectLinkage(name, terms, *identifiers, limit, settings.seed, least)
+    released = release_table(secondary, name, secondary.fit_features(least=terms.m or 1))
+    linkage = direct_attacks.DirectLinkage(
+        name, terms, *identifiers, limit, settings.seed, released.min_rows(least), released
+    )
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     progress(STAGES["primary"])
-    rows, skipped = audit_report.run_attacks(
-        name, direct_attacks.direct_attacks(linkage, settings, rng), settings.memory
-    )
+    planned = list(direct_attacks.direct_attacks(linkage, settings, rng))
+    planned += share_attacks.share_attacks(secondary, name, rng) if terms.m != 1 else []
+    rows, skipped = audit_report.run_attacks(name, planned, settings.memory)
     progress(STAGES["train"])
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, _training_split(primary, settings))

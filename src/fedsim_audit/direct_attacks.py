@@ -37,6 +37,7 @@ from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_kinds import ALONE, mix
 from fedsim.linkage.direct.token_links import TokenLinks, TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.pipeline.release import Release
 from fedsim.privacy import keyed_prng
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runtime import run_store
@@ -88,6 +89,7 @@ class DirectLinkage:
     max_tokens: int
     seed: int
     min_rows: int = 1
+    released: Release | None = None  # what leaves; by default every row
 
     @property
     def schema(self) -> TokenSchema:
@@ -100,14 +102,14 @@ class DirectLinkage:
 
     @cached_property
     def tokens(self) -> list[FieldTokens]:
-        """The tokens of the secondary's rows."""
-        return self.schema.row_tokens(self.secondary)
+        """The tokens of the table's entries: the secondary's rows, or groups of them."""
+        return self.schema.row_tokens(self.secondary) if self.released is None else self.released.tokens
 
     @cached_property
     def table(self) -> EncryptedTable:
         """The table as the primary receives it."""
-        numbers = np.arange(len(self.secondary), dtype=np.float32)[:, np.newaxis]
-        return build_table(self.schema, self.secondary, numbers, self.key, min_rows=self.min_rows)
+        numbers = np.arange(self.tokens[0].n, dtype=np.float32)[:, np.newaxis]
+        return build_table(self.schema, self.tokens, numbers, self.key, min_rows=self.min_rows)
 
     @cached_property
     def values(self) -> list[dict[int, bytes]]:
@@ -121,7 +123,7 @@ class DirectLinkage:
 
     @cached_property
     def order(self) -> Integers:
-        """The secondary's row behind each pseudonym, (m,), or -1 if no token opens it."""
+        """The entry behind each pseudonym, (m,), or -1 if no token opens it: a row, or a group of rows."""
         entries = [self.table.open(place, list(values.values())) for place, values in enumerate(self.values)]
         pseudonym, numbers = self.table.open_vectors(entries)
         order = np.full(self.table.rows, -1, np.int64)
@@ -139,6 +141,14 @@ class DirectLinkage:
         opened = np.isin(np.arange(self.table.rows), self.honest.pseudonym)
         rivals = self.honest.pairs.fit_rivals(np.ones(len(self.primary), dtype=bool))
         return self.honest.pairs.best(min(self.terms.k, self.table.rows), rivals, opened)
+
+    def rows_behind(self, pseudonyms: Integers) -> tuple[Integers, Integers]:
+        """Return all rows behind some pseudonyms, and for each of them the place of its pseudonym among these."""
+        place = np.arange(len(self.secondary)) if self.released is None else self.released.place
+        number = np.full(self.table.rows + 1, -1)  # of an entry among the pseudonyms; the last is that of no entry
+        number[self.order[pseudonyms]] = np.arange(len(pseudonyms))
+        rows = np.flatnonzero(number[place] >= 0)
+        return rows, number[place[rows]]
 
     def open(self, queries: Sequence[FieldTokens], evaluated: Sequence[Words] | None = None) -> OpenedTable:
         """Open what the tokens of records open; by default all of them are evaluated."""
@@ -168,6 +178,10 @@ def direct_attacks(linkage: DirectLinkage, settings: AuditSettings, rng: Generat
     yield _planned(AttackKind.DICTIONARY, "dictionary", learns, run, promised)
     for place, field in fields:
         which = f" ({field.columns[0]})" if len(fields) > 1 else ""
+        if not linkage.terms.level.LISTS_ROWS:
+            if isinstance(field.kind, PlaceTokens):
+                yield _reached_places(linkage, place, which, settings, rng)
+            continue
         if isinstance(field.kind, TextTokens):
             promised = Guarantee("a row opens with two words in common, or with all of them", 0.0)
             run, learns = partial(one_word_attack, linkage, place, settings.targets, rng), "a row by one of its words"
@@ -216,11 +230,12 @@ def dictionary_attack(linkage: DirectLinkage, rng: Generator) -> AttackFinding:
     order = np.lexsort((rng.random(len(tokens)), -counts, ~np.concatenate(alone)))
     asked = order[: _evaluated(linkage, len(order))]
     opened = linkage.open(queries, [tokens[asked][fields[asked] == place] for place in range(len(queries))])
-    pairs, m = opened.pairs, len(linkage.secondary)
+    pairs, m = opened.pairs, linkage.table.rows
     best = np.lexsort((rng.random(len(pairs.row)), -pairs.similarity.sum(axis=1), pairs.row))
     row, first = np.unique(pairs.row[best], return_index=True)
     identity, true = listed.hash_rows().to_numpy(), linkage.order[row]
-    named = (true >= 0) & (identity[pairs.record[best[first]]] == identity[true])
+    single = len(identity) == 2 * m  # else entries are groups, which have no name
+    named = (true >= 0) & (identity[pairs.record[best[first]]] == identity[true]) & single
     needed = sum(len(np.unique(query.tokens.token)) for query in linkage.schema.query_tokens(linkage.primary))
     figures = {"tokens evaluated": float(len(asked)), TOKENS_NEEDED: float(needed)}
     figures |= {NAMED: float(named.sum()) / m}
@@ -301,21 +316,32 @@ def _place_attacks(
     linkage: DirectLinkage, place: int, which: str, settings: AuditSettings, rng: Generator
 ) -> Iterator[PlannedAttack]:
     field = linkage.schema.fields[place]
-    shown = Guarantee(f"a reached row discloses its place {field.kind.shown}, not more precisely", disclosed=True)
-    learns = f"where a reached row is, within {settings.metres:g} m{which}"
-    run = partial(cells_attack, linkage, place, settings.metres, rng)
-    yield _planned(AttackKind.CELLS, f"reached rows{which}", learns, run, shown)
+    yield _reached_places(linkage, place, which, settings, rng)
     learns = f"where a row is that it does not reach, within {settings.metres:g} m{which}"
     run = partial(unreached_attack, linkage, place, settings.metres, rng)
     promised = partial(_best_single_place, linkage, field, settings.metres)
     yield _planned(AttackKind.UNREACHED, f"unreached rows{which}", learns, run, promised)
 
 
+def _reached_places(
+    linkage: DirectLinkage, place: int, which: str, settings: AuditSettings, rng: Generator
+) -> PlannedAttack:
+    shown = linkage.schema.fields[place].kind.shown
+    promised = Guarantee(f"a reached row discloses its place {shown}, not more precisely", disclosed=True)
+    if not linkage.terms.level.LISTS_ROWS:
+        least = f"a cell of at least {linkage.terms.m} rows discloses their place; none is finer than {shown[3:]}"
+        promised = Guarantee(least, disclosed=True)
+    learns = f"where a reached row is, within {settings.metres:g} m{which}"
+    run = partial(cells_attack, linkage, place, settings.metres, rng)
+    return _planned(AttackKind.CELLS, f"reached rows{which}", learns, run, promised)
+
+
 def cells_attack(linkage: DirectLinkage, place: int, metres: float, rng: Generator) -> AttackFinding:
     """Locate every reached row in the middle of the finest cell that its entries show."""
     pseudonym, guess = _located_rows(linkage, place)
     knew = "the finest cells of the rows that its records reach"
-    guesses = LocationGuesses("reached rows", knew, linkage.order[pseudonym], guess)
+    rows, behind = linkage.rows_behind(pseudonym)
+    guesses = LocationGuesses("reached rows", knew, rows, guess[behind])
     return _located(linkage, place, guesses, metres, rng)
 
 
@@ -443,17 +469,18 @@ def feature_attacks(linkage: DirectLinkage, inputs: TrainingInputs, rng: Generat
     """Plan the attacks on the features of linked rows, whose embeddings the primary opens."""
     job = inputs.job
     secret = np.random.default_rng([linkage.seed, 3]).bytes(keyed_prng.SECRET_BYTES)
-    used = run_store.protect_features(inputs.secondary, job, secret, linkage.name)
+    entries = inputs.secondary if linkage.released is None else linkage.released.features
+    used = run_store.protect_features(entries, job, secret, linkage.name)
     sent = run_store.embedded_rows(used, job, RandomSource(int.from_bytes(secret[:7], "big"), linkage.name))
     links = linkage.links
     named = LinksByPartner.of(PrimaryView(links.partner, 1.0 - links.distance))
-    rows = linkage.order[named.row]
-    opened, features = sent[rows].astype(np.float64), feature_columns(inputs.secondary)[rows]
+    rows, of = linkage.rows_behind(named.row)
+    opened, features = sent[linkage.order[named.row]][of].astype(np.float64), feature_columns(inputs.secondary)[rows]
     known, learns = sample_known_rows(len(rows), rng), f"the features of rows of {linkage.name} that it reaches"
     shown = Guarantee("the embedding of a reached row is disclosed", disclosed=True)
     run = partial(cut_layer_attacks.inversion_attack, opened, features, known, rng=rng)
     yield primary_attack(AttackKind.INVERSION, "feature inversion", learns, run, shown)
     if inputs.labelled:  # else a copy of the secondary's own table stands in for the primary's
-        behind = cut_layer_attacks.listing_records(named, feature_columns(as_features(inputs.primary.features)))
+        behind = cut_layer_attacks.listing_records(named, feature_columns(as_features(inputs.primary.features)))[of]
         run = partial(cut_layer_attacks.joint_inversion_attack, opened, behind, features, known, rng=rng)
         yield primary_attack(AttackKind.INVERSION, "joint inversion", learns, run, shown)

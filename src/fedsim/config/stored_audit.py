@@ -50,6 +50,9 @@ class AttackKind(Enum):
     UNREACHED = "unreached-rows"
     JOINED_LINKS = "joined-links"
     TABLE_SIZES = "table-sizes"
+    ATTRIBUTE = "attribute"  # the attacks from here on are those on averages
+    MEMBERSHIP = "membership"
+    DIFFERENCES = "differences"
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ class TokenLinkedTable(TableOfJob):
     def _released(self) -> Release:
         """What the secondary's table shows."""
         table = self.secondary.table
-        return release_table(table, table.fit_features(least=table.job.secondaries[self.name].m or 1))
+        return release_table(table, self.name, table.fit_features(least=table.job.secondaries[self.name].m or 1))
 
     @cached_property
     def features(self) -> Features:

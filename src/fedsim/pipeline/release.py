@@ -37,19 +37,22 @@ class Release:
         return least if self.lists_rows else 1
 
 
-def release_table(table: PartyData, preparation: FeaturePreprocessor, keys: KeyStore | None = None) -> Release:
+def release_table(
+    table: PartyData, name: str, preparation: FeaturePreprocessor, keys: KeyStore | None = None
+) -> Release:
     """Return what a secondary's table shows by the terms of its job.
 
     Parameters
     ----------
     table
         The secondary's table.
+    name
+        The secondary.
     preparation
         How its features become numbers, unless groups were recorded with another one.
     keys
         Where groups and terms are recorded for all jobs; without it nothing is recorded.
     """
-    name = table.own.name
     terms = table.job.secondaries[name]
     schema, level, m = terms.token_schema, terms.level, terms.m or 1
     fields = schema.row_tokens(table.token_identifiers(name), table.source)
@@ -72,7 +75,9 @@ def release_table(table: PartyData, preparation: FeaturePreprocessor, keys: KeyS
         return recorded.assign(_words(table, [*linking, *own]), _words(table, linking), group)
 
     grouping = (
-        update(RecordedGroups.empty())[0] if keys is None else keys.update_groups(name, bound_terms(table), update)
+        update(RecordedGroups.empty())[0]
+        if keys is None
+        else keys.update_groups(name, bound_terms(table, name), update)
     )
     listing = level.list(schema, fields, grouping)
     if not len(listing.group):
@@ -84,9 +89,9 @@ def release_table(table: PartyData, preparation: FeaturePreprocessor, keys: KeyS
     return Release(listing.tokens, taken, listing.place, len(number), level.LISTS_ROWS)
 
 
-def bound_terms(table: PartyData) -> dict[str, Any]:
+def bound_terms(table: PartyData, name: str) -> dict[str, Any]:
     """Return the terms of a job that a table keeps for life."""
-    terms = table.job.secondaries[table.own.name]
+    terms = table.job.secondaries[name]
     found: dict[str, Any] = {"share": terms.share, "m": terms.m, "columns": sorted(table.columns.features or ())}
     return found | terms.level.bound(terms.token_schema)
 

@@ -44,7 +44,7 @@ class OwnTable:
 
     def release(self, table: PartyData, preparation: FeaturePreprocessor) -> Release:
         """Return what the table shows, in groups that are the same in all jobs."""
-        released = release_table(table, preparation, self.keys)
+        released = release_table(table, self.context.party_file.name, preparation, self.keys)
         facts = {"share": self.terms.share, "m": self.terms.m, "vectors": released.vectors}
         left_out = int((released.place < 0).sum())
         self.context.connection.record_event("groups formed", {**facts, "rows": len(released.place), "out": left_out})

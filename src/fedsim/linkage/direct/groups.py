@@ -262,7 +262,7 @@ class Averages:
         level = grouping.level[of.rows[first]]
         cell = of.tokens.take(first * (len(of.tokens.token) // max(1, len(of.rows))) + level)
         u = np.arange(len(group))
-        tokens = replace(cell, record=u, hint=kind.middle(cell.hint, level))
+        tokens = replace(cell, record=u, hint=kind.middle(cell.hint, cell.part.astype(np.int64)))
         place = np.full(len(grouping.group), LEFT_OUT)
         listed = grouping.group >= 0
         place[listed] = np.searchsorted(group, grouping.group[listed])

@@ -26,7 +26,6 @@ from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.types import Features
 
 AGES = TokenSchema((TokenField(("age",), NumberTokens(width=1.0, levels=7)),))
-PLACES = TokenSchema((TokenField(("lat", "lon"), PlaceTokens(metres=100, levels=8)),))
 
 
 def leaves_by_definition(cells: list[tuple[int, ...]], m: int) -> dict[tuple[int, int], list[int]]:
@@ -126,12 +125,15 @@ def test_a_column_of_many_categories_keeps_the_most_frequent():
     assert not fitted.cardinalities
 
 
-def test_a_cell_is_listed_once_with_its_middle():
-    (of,) = PLACES.row_tokens({"lat": [1.3000, 1.3004, 1.36, 1.3601], "lon": [103.8] * 4})
+@pytest.mark.parametrize("narrowest", [0, 2])
+def test_a_cell_is_listed_once_with_its_middle(narrowest):
+    kind = PlaceTokens(metres=100, levels=8, narrowest=narrowest)
+    schema = TokenSchema((TokenField(("lat", "lon"), kind),))
+    (of,) = schema.row_tokens({"lat": [1.3000, 1.3004, 1.36, 1.3601], "lon": [103.8] * 4})
     grouping = AVERAGES.group([of], Features(np.zeros((4, 1))), 2)
-    listing = AVERAGES.list(PLACES, [of], grouping)
+    listing = AVERAGES.list(schema, [of], grouping)
     assert len(listing.group) == listing.tokens[0].n == len(listing.tokens[0].tokens.token) == 2
-    middles = PLACES.fields[0].kind.middles(listing.tokens[0].tokens.hint)
+    middles = kind.middles(listing.tokens[0].tokens.hint)
     assert np.abs(middles[listing.place[[0, 2]]] - [[1.3002, 103.8], [1.36, 103.8]]).max() < 0.005
 
 
