@@ -97,7 +97,11 @@ def rows_figure(
         parts.append(svg.text(label, x(value), bottom + 15, anchor=anchor))
     parts.append(svg.text(labels.axis, (ROW_LEFT + svg.RIGHT) / 2, bottom + 34, "axis-title", "middle"))
     description = "; ".join(f"{row.name} {row.label}" for row in rows)
-    picture = svg.image(labels.title, description, parts, bottom + 44)
+    height = bottom + 44
+    if any(row.origin is not None for row in rows):
+        parts.append(legend([("bar", "raises it"), ("bar falling", "lowers it")], height))
+        height += 20
+    picture = svg.image(labels.title, description, parts, height)
     return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.label) for row in rows))
 
 
@@ -147,7 +151,7 @@ MARKS_NOTE = "The short line marks blind guessing, the dashed line the upper bou
 def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[Figure]:
     """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON.
 
-    Attacks that gain more than the limit, or break a guarantee, are red.
+    Attacks that gain more than the limit and certainly more than guessing, or break a guarantee, are red.
     """
     figures = []
     for adversary in Adversary:
@@ -161,7 +165,8 @@ def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[
             numbers = [one["score"]["value"], one["score"]["low"], one["score"]["high"], one["blind"]]
             value, low, high, guess = map(format_number, numbers)
             words, promised = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
-            bad = one["verdict"] == BROKEN_VERDICT or one["leak"] > limit
+            is_guess = one["score"]["low"] <= one["blind"] <= one["score"]["high"]
+            bad = one["verdict"] == BROKEN_VERDICT or (one["leak"] > limit and not is_guess)
             middle, left, right, blind = (min(1.0, max(0.0, number)) for number in numbers)
             rows.append(ChartRow(name, middle, value, (left, right), (), blind, promised, bad=bad, tooltip=words))
             cells.append((name, value, f"{low} to {high}", guess))
@@ -267,11 +272,11 @@ def rank_ticks(ranks: int) -> list[int]:
     return [*shown, ranks] if ranks - shown[-1] > 0.5 * step else shown
 
 
-def legend(entries: Sequence[tuple[str, str]]) -> Markup:
-    """Return the legend above a plot from classes and names."""
+def legend(entries: Sequence[tuple[str, str]], start: float = 8) -> Markup:
+    """Return a legend, by default above a plot, from classes and names."""
     parts = []
     for number, (class_, name) in enumerate(entries):
-        left, top = svg.LEFT + LEGEND_STEP * (number % LEGEND_COLUMNS), 8 + 15 * (number // LEGEND_COLUMNS)
+        left, top = svg.LEFT + LEGEND_STEP * (number % LEGEND_COLUMNS), start + 15 * (number // LEGEND_COLUMNS)
         if class_.startswith("line"):
             parts.append(svg.path([(left, top + 5), (left + 18, top + 5)], class_=class_))
         else:

@@ -239,12 +239,23 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
             text = format_percent(group.error)
             if group.bias is not None:
                 text = f"{format_number(group.error)}, bias {'+' if group.bias > 0 else ''}{format_number(group.bias)}"
-            rows.append(ChartRow(f"{group.group} ({group.records:,})", group.error, text))
-        worst = max(by[name], key=lambda group: group.error).group
-        caption = f"The error is largest where {name} is {worst}. The number of test records is in brackets.{bias}"
+            interval = None if group.low is None or group.high is None else (group.low, group.high)
+            rows.append(ChartRow(f"{group.group} ({group.records:,})", group.error, text, interval))
+        caption = f"{_judge_groups(name, by[name])} The number of test records is in brackets.{bias}"
         labels = charts.ChartLabels(f"Error by {name}", caption, axis, (name, "error"))
-        figures.append(charts.rows_figure(rows, labels, bars=True))
+        figures.append(charts.rows_figure(rows, labels, include=(0.0,)))
     return figures
+
+
+def _judge_groups(name: str, groups: Sequence[GroupError]) -> str:
+    """Say where the error is largest, if that is certain: the interval is above that of another group."""
+    worst = max(groups, key=lambda group: group.error)
+    ends = [group.high for group in groups if group.high is not None]
+    if worst.low is None or not ends:
+        return "Without intervals, differences may be chance."
+    if worst.low > min(ends):
+        return f"The error is larger where {name} is {worst.group} than in another group (95 % intervals)."
+    return "The 95 % intervals of all groups overlap: the differences may be chance."
 
 
 # What the gates of a trained FedSim model learned.

@@ -92,9 +92,10 @@ def run_page(run: FinishedRun, names: Mapping[int, str]) -> str:
         for terms in run.job.secondaries.values()
     }
     threads = pluralise(int(record.versions.get("threads", "1")), "thread")
+    most = record.config.get("epochs", len(record.history))
     tiles = [
         *((format_number(value), f"{part} {name} of this model", records) for name, value in list(metrics.items())[:2]),
-        (f"{record.best_epoch}", "best epoch", f"of {len(record.history)}, chosen on the validation records"),
+        (f"{record.best_epoch}", "best epoch", f"of {len(record.history)} trained; at most {most}"),
         (format_bytes(run.total_bytes), "transferred", "sent and received by the primary"),
         (format_duration(record.seconds), "total time", threads),
         (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
@@ -480,7 +481,7 @@ def model_card(run: FinishedRun) -> str:
     """Return the model card in Markdown."""
     record = run.record
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
-    groups = [(one.by, one.group, f"{one.records:,}", format_number(one.error)) for one in _worst_groups(run)]
+    groups = [(one.by, one.group, f"{one.records:,}", _format_error(one)) for one in _worst_groups(run)]
     settings = tuple(disclosure.summarise_settings(run.job))
     missing = f"{run.audit_note or 'This job has not been audited.'} See fedsim audit."
     return render_markdown(
@@ -498,6 +499,12 @@ def model_card(run: FinishedRun) -> str:
         settings=PageTable("", ("setting", "value"), settings),
         audit=f"Audit: {run.audit['headline']}." if run.audit else missing,
     )
+
+
+def _format_error(group: GroupError) -> str:
+    if group.low is None or group.high is None:
+        return format_number(group.error)
+    return f"{format_number(group.error)} (95 %: {format_number(group.low)} to {format_number(group.high)})"
 
 
 def _worst_groups(run: FinishedRun) -> list[GroupError]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,8 @@ class GroupError:
     """The test error of one group of records.
 
     ``error`` is the root mean square error for numbers and the share of wrong predictions for classes; ``bias`` is the
-    mean of predicted minus true numbers.
+    mean of predicted minus true numbers. ``low`` and ``high`` are 95 % intervals that hold for all groups together, so
+    that groups whose intervals do not overlap differ.
     """
 
     by: str
@@ -143,6 +145,8 @@ class GroupError:
     records: int
     error: float
     bias: float | None
+    low: float | None = None  # missing in earlier releases
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,7 @@ def read_test_predictions(folder: Path) -> pl.DataFrame:
 # Test error by groups of records. Reports are passed on, so no group is named by the value of a single record, and
 # columns that identify persons have no groups.
 
+SIGNIFICANCE = 0.05  # of the intervals of all groups together
 MIN_GROUP_SIZE = 10  # smaller groups are not reported
 N_BINS = 5  # of a numeric column
 MAX_CATEGORIES = 6  # of a text column
@@ -279,17 +284,45 @@ def errors_by_group(columns: Mapping[str, pl.Series], wrong: Floats, *, numbers:
     >>> [(group.group, group.error) for group in groups]
     [('a', 0.0), ('b', 2.0)]
     """
-    found = []
-    for name in [name for name in columns if not is_private_column(name)][:MAX_GROUP_COLUMNS]:
-        for group, inside in _column_groups(columns[name]):
-            errors = wrong[inside]
-            if len(errors) < MIN_GROUP_SIZE:
-                continue
-            with np.errstate(over="ignore"):
-                error = float(np.sqrt(np.square(errors).mean()) if numbers else errors.mean())
-            if math.isfinite(error):
-                found.append(GroupError(name, group, len(errors), error, float(errors.mean()) if numbers else None))
+    groups = [
+        (name, group, wrong[inside])
+        for name in [name for name in columns if not is_private_column(name)][:MAX_GROUP_COLUMNS]
+        for group, inside in _column_groups(columns[name])
+        if inside.sum() >= MIN_GROUP_SIZE
+    ]
+    found, interval = [], _error_interval if numbers else _share_interval
+    deviations = NormalDist().inv_cdf(1 - SIGNIFICANCE / 2 / max(1, len(groups)))  # Bonferroni
+    for name, group, errors in groups:
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = float(np.sqrt(np.square(errors).mean()) if numbers else errors.mean())
+            low, high = interval(errors, deviations)
+        if math.isfinite(error):
+            ends = (low, high) if math.isfinite(high) else (None, None)
+            found.append(GroupError(name, group, len(errors), error, float(errors.mean()) if numbers else None, *ends))
     return found
+
+
+def _error_interval(errors: Floats, deviations: float) -> tuple[float, float]:
+    """Return an interval of a root mean square error, by the standard error of the mean square.
+
+    >>> _error_interval(np.array([1.0, -1.0, 1.0, -1.0]), 2.0)
+    (1.0, 1.0)
+    """
+    squares = np.square(errors)
+    middle, reach = squares.mean(), deviations * squares.std(ddof=1) / math.sqrt(len(squares))
+    return float(np.sqrt(max(0.0, middle - reach))), float(np.sqrt(middle + reach))
+
+
+def _share_interval(wrong: Floats, deviations: float) -> tuple[float, float]:
+    """Return the interval of Wilson of a share.
+
+    >>> [round(end, 3) for end in _share_interval(np.array([1.0] + [0.0] * 9), 1.96)]
+    [0.018, 0.404]
+    """
+    n, share, squared = len(wrong), float(wrong.mean()), deviations**2
+    middle = (share + squared / (2 * n)) / (1 + squared / n)
+    reach = deviations / (1 + squared / n) * math.sqrt(share * (1 - share) / n + squared / (4 * n * n))
+    return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
 def is_private_column(column: str) -> bool:

@@ -151,3 +151,13 @@ def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:
     alone = GroupError("alone", "all", 20, 99.0, 0.0)
     found = group_figures([*groups, alone], numbers=True)
     assert [figure.title for figure in found] == [f"Error by c{column}" for column in (5, 4, 3, 2)]
+
+
+def test_only_a_group_that_certainly_differs_is_named() -> None:
+    apart = [GroupError("town", name, 50, error, 0.0, error - 1, error + 1) for name, error in (("a", 3.0), ("b", 9.0))]
+    alike = [GroupError("town", name, 50, error, 0.0, error - 4, error + 4) for name, error in (("a", 3.0), ("b", 9.0))]
+    unknown = [GroupError("town", name, 50, error, 0.0) for name, error in (("a", 3.0), ("b", 9.0))]
+    certain, chance, old = (group_figures(groups, numbers=True)[0].caption for groups in (apart, alike, unknown))
+    assert "where town is b" in certain
+    assert "may be chance" in chance
+    assert "may be chance" in old

@@ -208,6 +208,19 @@ def test_numbers_words_and_small_groups_are_distinguished() -> None:
     assert errors_by_group({"few": pl.Series(["x"] * 3)}, np.zeros(3), numbers=False) == []
 
 
+@pytest.mark.parametrize("numbers", [True, False])
+def test_intervals_of_all_groups_together_nearly_always_contain_the_true_error(numbers: bool) -> None:
+    rng, missed, draws = np.random.default_rng(3), 0, 300
+    columns = {"area": pl.Series(np.arange(500.0) % 5)}
+    for _ in range(draws):
+        wrong = rng.normal(0.0, 2.0, 500) if numbers else (rng.random(500) < 0.3).astype(np.float64)
+        groups = errors_by_group(columns, wrong, numbers=numbers)
+        true = 2.0 if numbers else 0.3
+        missed += any(not (group.low or 0.0) <= true <= (group.high or 0.0) for group in groups)
+    assert missed <= 0.12 * draws
+    assert missed > 0
+
+
 def test_no_group_is_named_by_one_records_value() -> None:
     salary = pl.Series(np.append(np.linspace(31_234.5, 71_234.5, 99), 987_654.0))
     found = errors_by_group({"salary": salary}, np.zeros(100), numbers=True)
