@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -16,7 +18,7 @@ from fedsim.config.job import Job
 from fedsim.contribution.rungs import LinkedSecondary
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
-from fedsim.linkage.direct.oprf import SecretKey, map_batches
+from fedsim.linkage.direct.oprf import VERIFIABLE, SecretKey, map_batches
 from fedsim.linkage.direct.token_schema import TokenSchema
 from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.direct_linker import DirectLinker
@@ -108,6 +110,13 @@ class FilterLinkedTable(TableOfJob):
         return first, second
 
 
+class ComparisonKey(SecretKey):
+    """A key of comparisons, whose values no other party sees: a keyed hash links as the oblivious function does."""
+
+    def evaluate(self, inputs: Iterable[bytes], mode: int = VERIFIABLE) -> list[bytes]:
+        return [hmac.digest(self.scalar, bytes([mode]) + text, "sha512") for text in inputs]
+
+
 @dataclass(frozen=True, eq=False)
 class TokenLinkedTable(TableOfJob):
     """Records open rows in an encrypted table; its key serves comparisons in one folder and no job."""
@@ -143,7 +152,7 @@ class TokenLinkedTable(TableOfJob):
     def _linker(self) -> DirectLinker:
         store = self.secondary.store
         terms = store.job.secondaries[self.name]
-        key = SecretKey.derive(store.secret, b"key of comparisons")
+        key = ComparisonKey.derive(store.secret, b"key of comparisons")
         table = self._encrypted(terms.token_schema, key)
         values = self._evaluated(terms.token_schema, key)
         return DirectLinker(self.name, table, terms.k, values, partial(map_batches, key.evaluate_blinded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedsim.contribution.ladder import (
 from fedsim.contribution.rungs import STACKED, ResultStore, train_missing
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.linkage.direct.key_store import KeyStore
+from fedsim.linkage.direct.oprf import SecretKey
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.budget import PrimaryBudget
@@ -66,6 +68,18 @@ def test_the_same_tables_link_alike_again_and_count_against_nobody(tmp_path):
         np.testing.assert_array_equal(linked.embedding, linked.features.numbers)
         assert linked.partner.max() < len(linked.features)
     assert not KeyStore(place.own(RENTALS).folder / "keys").record(RENTALS).evaluated
+
+
+def test_a_comparison_links_by_a_keyed_hash_as_by_the_oblivious_function(tmp_path, monkeypatch):
+    place = direct_job(tmp_path / "place")
+    (hashed,) = cases(place, tmp_path / "hashed")
+    for file in sorted((tmp_path / "hashed").rglob(SECRET_FILE)):
+        make_private_folder(tmp_path / "oblivious")
+        make_private_folder(tmp_path / "oblivious" / file.parent.name)
+        shutil.copy2(file, tmp_path / "oblivious" / file.parent.name)
+    monkeypatch.setattr("fedsim.contribution.linked_tables.ComparisonKey", SecretKey)
+    (oblivious,) = cases(place, tmp_path / "oblivious")
+    assert hashed.digest == oblivious.digest
 
 
 def test_every_rung_trains(tmp_path):
