@@ -30,7 +30,7 @@ from fedsim.contribution.trial import TrialPlan
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.hyperparameters import TrainingSettings
 from fedsim.pipeline.party_table import PartyData
-from fedsim.preflight.estimate import ENTRY_SECONDS, Workload, build_workload
+from fedsim.preflight.estimate import Workload, build_workload
 from fedsim.report.comparison_page import write_comparison_page
 from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
 from fedsim.report.model_charts import SIDE_NAMES, density_figure
@@ -42,7 +42,7 @@ from fedsim.training.loop import TrainingOutline
 
 MARKER_FILE, COMPARE_FOLDER = ".fedsim-try", "compare"
 SMALL_RECORDS, SMALL_MINUTES, USUAL_MINUTES = 2_000, 0.8, 4.0  # default budgets, by the records of the primary
-LINK_SHARE = 0.4  # of the budget for the linkage, of which no token is blinded
+LINK_SHARE, TOKEN_SECONDS = 0.4, 1.5e-5  # of the budget for the linkage; of a token, measured on one core
 TREE_SHARE = 0.15  # of what is left, for trees and the page
 MAX_UNLINKED = 0.5
 NOT_FOUND = (
@@ -161,7 +161,7 @@ def _workload(cases: JobCases) -> Workload:
 
 def _sample_tables(cases: JobCases, work: Workload, budget: float) -> tuple[JobCases, list[str]]:
     """Return the tables, or a sample of each where the linkage of all records would take too much of the time."""
-    needed = ENTRY_SECONDS * sum(each.sent + each.entries for each in work.lists)
+    needed = TOKEN_SECONDS * sum(each.sent + each.entries for each in work.lists)
     share = LINK_SHARE * budget / max(needed, 1.0)
     if share >= 1:
         return cases, []

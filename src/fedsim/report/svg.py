@@ -15,6 +15,7 @@ from fedsim.types import Floats, Integers
 WIDTH, HEIGHT = 410, 268
 LEFT, RIGHT, TOP, BOTTOM = 66, 394, 12, 220  # the plot area
 MAX_HOVER_COLUMNS = 160  # narrower columns cannot be hit with a pointer
+TALL = 1.3  # from which height on a drawing has more room on paper, relative to HEIGHT
 MIN_SPAN = 1e-300  # below it a tenth of the span loses precision
 SHADES = 5
 XY = tuple[float, float]
@@ -218,4 +219,5 @@ def shade_legend(starts: Sequence[str], top: float) -> Markup:
 def image(title: str, description: str, parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
     """Return the picture with its text alternative."""
     content = join([element("title", title), element("desc", description), *parts])
-    return element("svg", content, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title)
+    tall = {"class_": "tall"} if height > TALL * HEIGHT else {}
+    return element("svg", content, **tall, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title)
