@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 
 import polars as pl
@@ -14,12 +15,13 @@ from error_fixtures import raises
 from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.oprf import SecretKey
+from fedsim.linkage.private_linkage import load_private_links
 from fedsim.preflight.check import check_job
 from fedsim.preflight.estimate import NetworkLink
 from fedsim.protocol.messages import Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.transport import decode
-from fedsim.runs.run_folder import PROGRESS_FILE, open_audit_log, read_audit_log, run_path
+from fedsim.runs.run_folder import PROGRESS_FILE, links_path, open_audit_log, read_audit_log, run_path
 from fedsim.runtime.run_local import run_local
 from fedsim_lab.faults.local_job import CITY, RENTALS, LocalJob, create_local_job, small_tables
 from fedsim_lab.faults.processes import party_processes
@@ -246,3 +248,43 @@ def test_both_audit_logs_say_what_was_exchanged(tmp_path):
     assert {"key created", "table built", "table sent", "tokens evaluated", "budget"} - set(logs[RENTALS]) == {
         "key created"  # the key is fixed in this job
     }
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("", "marine trading"),
+        ("--", " "),
+        ("marine trading", "marine trading"),  # as often as no list is long
+        ("marine trading", None),
+    ],
+    ids=["empty", "no words", "equal", "fewer than k"],
+)
+def test_names_that_link_nothing_leave_every_record_with_nobody(tmp_path, ours, theirs):
+    tables = small_tables()
+    tables[CITY] = tables[CITY].with_columns(name=pl.lit(ours))
+    names = [theirs] * 2000 if theirs else ["olter venn", "mool pral", "sunnel quist"]
+    tables[RENTALS] = pl.DataFrame({"name": names, "rent": range(len(names))})
+    terms = {"k": 5, "m": 1, "tokens": [{"columns": ["name"], "kind": "text"}]}
+    place = create_local_job(
+        tmp_path / "job", tables=tables, direct=True, secondaries={RENTALS: terms}, training={"epochs": 1}
+    )
+    run_here(place)
+    links = load_private_links(links_path(place.run(CITY), RENTALS))
+    assert (links.partner == len(names)).all()
+
+
+def test_neither_a_restart_nor_a_copy_of_the_run_resets_the_count(tmp_path):
+    place = create_local_job(tmp_path / "job", direct=True)
+    run_here(place)
+    once = evaluated(place)
+    shutil.rmtree(place.own(CITY).folder / "tokens")  # so that the primary has to ask for all of them again
+    shutil.copytree(place.run(RENTALS), tmp_path / "copy")
+    run_local(place.job, [place.own(name) for name in place.names], again=True)
+    shutil.rmtree(place.run(RENTALS))
+    shutil.copytree(tmp_path / "copy", place.run(RENTALS))
+    assert evaluated(place) == 2 * once
+    place.change_party(RENTALS, policy={"max_tokens": 2 * once + 15})
+    shutil.rmtree(place.own(CITY).folder / "tokens")
+    with raises(PolicyError, "over-budget", limit=2 * once + 15, left=15):
+        run_local(place.job, [place.own(name) for name in place.names], again=True)

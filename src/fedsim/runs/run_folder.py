@@ -279,7 +279,7 @@ class PartyProgress:
     def link(self, name: str, done: int, total: int) -> None:
         """Note how many records of a list are linked; none of them begins it."""
         now = self.clock() - self.start
-        began = now if not done else self.linking[name]["began"]
+        began = self.linking[name]["began"] if done and name in self.linking else now
         facts = {"done": done, "total": total, "began": began, "seconds": now - began}
         self.linking = {**self.linking, name: facts}  # replaced as a whole, because another thread writes it
 

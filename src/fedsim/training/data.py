@@ -192,9 +192,6 @@ def check_lists(lists: Sequence[NeighbourList], n_records: int, required: method
                 "column per partner, and similarities at least one field",
                 code="list-shape",
             )
-        if (k := listed.neighbours.k) > n_rows:
-            message = f"k={k}, but {party} has {n_rows} records; choose k between 1 and {n_rows}"
-            raise SettingError(message, code="k-too-large", limit=n_rows)
         if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_rows:
             message = f"the list of {party} has partners outside its {n_rows} rows; rows count from zero"
             raise InputError(message, code="partner-out-of-range")

@@ -178,7 +178,6 @@ BAD = {
     "no-partner-list": {"secondaries": [replace(FIRST, partner=None)]},
     "missing-partners": {"secondaries": [replace(FIRST, partner=FIRST.partner - 1)]},
     "similarity-not-finite": {"secondaries": [replace(FIRST, similarity=FIRST.similarity * np.nan)]},
-    "k-too-large": {"secondaries": [replace(FIRST, features=np.zeros((3, 2)))]},
     "party-name": {"secondaries": [replace(FIRST, name="../first")]},
     "aligned-sizes": {"secondaries": [FIRST, SecondaryData(np.zeros((8, 1)), name="x", aligned_with="first")]},
     "unknown-alignment": {"secondaries": [FIRST, SecondaryData(np.zeros((9, 1)), name="x", aligned_with="y")]},

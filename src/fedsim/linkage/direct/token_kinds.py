@@ -164,7 +164,7 @@ def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, B
     lengths = np.array([len(token) for token, _, _ in found], np.int64)
     counts, starts = lengths[which], (np.cumsum(lengths) - lengths)[which]
     place = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    token, part, share = (np.concatenate(arrays)[place] for arrays in zip(*found, strict=True))
+    token, part, share = (np.concatenate(arrays)[place] for arrays in zip(*(found or [tokens_of("")]), strict=True))
     return Tokens(np.repeat(np.arange(len(texts)), counts), token, part, share, np.zeros(len(place), np.int64))
 
 
