@@ -219,7 +219,7 @@ def _write_job(folder: Path) -> list[Path]:
     _write(folder / "rentals.csv", "lat,lon,rent", locations[1])
     out = folder / "job"
     tables = ["--primary", str(folder / "flats.csv"), "--secondary", str(folder / "rentals.csv")]
-    _fedsim("init", *tables, "--label", "price", "--sigma", "0", "--epochs", "2", "--yes", "--quiet", "--out", str(out))
+    _fedsim("init", *tables, "--label", "price", "--epochs", "2", "--yes", "--quiet", "--out", str(out))
     job = out / "job.toml"
     parties = [path for path in sorted(out.glob("*.toml")) if path != job]
     for party in parties:

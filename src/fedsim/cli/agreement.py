@@ -275,7 +275,7 @@ def _show_disclosure(
         leaves = (*leaves, _describe_spending(job, party_file))
         if job.sends_embedding:
             leaves = (*leaves, SERVICES["embedding-leaks"](job, party_file))
-    if party_file.role is not Role.COORDINATOR and not job.direct:
+    if party_file.role is not Role.COORDINATOR:
         leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(wrap_text(f"{name:<11} ", value))
@@ -311,8 +311,7 @@ def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.
         f"{pluralise(spent.studies, 'comparison run')}, {pluralise(spent.records, 'record')}"
     )
     tokens = f"{tokens_spent(party_file, job.primary.name):,} tokens evaluated"
-    sentences = (counts, tokens) if job.direct else (counts,)
-    return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", sentences)
+    return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", (counts, tokens))
 
 
 def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequence[PolicyViolation]) -> None:

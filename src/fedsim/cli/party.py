@@ -61,7 +61,7 @@ def run_party(
         raise SettingError(f"--stay is for the coordinator and the secondaries; {hint}", code="stay-at-primary")
     set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     outcome: TrainingOutcome | None = None
-    if table and not job.direct:
+    if table and job.coordinator is not None:
         message = f"job '{job.name}' has a coordinator, so no party has an encrypted table; omit --table"
         raise SettingError(message, code="not-direct")
     if table and own.role is Role.SECONDARY:

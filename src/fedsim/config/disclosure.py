@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsim.config.job import FeatureTerms, Job, SecondaryTerms
+from fedsim.config.job_kind import CoordinatorKind, DirectKind
 from fedsim.config.party_file import MAX_REPEATED_EPOCHS, PartyColumns, PartyFile, Policy
 from fedsim.linkage.direct.groups import ShareLevel
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
@@ -59,21 +60,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     yield "features", describe_features(protection.features)
-    if job.coordinator is not None:
-        yield "coordinator", "sees the encoded identifiers of all parties; `fedsim audit` measures what they reveal"
-    if job.direct:
-        yield "coordinator", "none: no other party takes part, and no key is shared"
-        yield "labels", "sealed: nothing that depends on a label leaves the primary"
-        yield "embedding", f"every vector is sent as {protection.embedding_name} embedding"
-        yield "retention", f"the primary stores opened vectors for up to {protection.retention.days} days"
-    elif protection.sealed:
-        yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
-        yield "cut", f"every linked row once, as {protection.embedding_name} embedding"
-        yield "retention", f"the primary stores these rows for up to {protection.retention.days} days"
-    else:
-        yield "cut", "activations and gradients, without noise"
-        if job.sends_embedding:
-            yield "embedding", f"every linked row once, as {protection.embedding_name} embedding"
+    yield from job.kind.settings(job)
 
 
 def describe_features(terms: FeatureTerms | None) -> str:
@@ -110,34 +97,26 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     list of Paragraph
         What leaves the party, what it receives and what stays.
     """
-    primary = Party(Role.PRIMARY, job.primary.name)
-    if party_file.role is Role.COORDINATOR:
-        links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
-        found = [
-            Paragraph(f"to {primary}", links),
-            *(
-                Paragraph(
-                    f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms, sealed=job.protection.sealed),)
-                )
-                for name, terms in job.secondaries.items()
-            ),
-            Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",)),
-            Paragraph("stays here", ("distances, similarities before noise, and true row numbers",)),
-        ]
-    else:
-        primary_, secondary_ = _primary_disclosure, _secondary_disclosure
-        if job.direct:
-            primary_, secondary_ = _direct_primary_disclosure, _direct_secondary_disclosure
-        describe = primary_ if party_file.role is Role.PRIMARY else secondary_
+    found = [*_DESCRIPTIONS[type(job.kind), party_file.role](job, party_file, columns)]
+    if party_file.role is not Role.COORDINATOR:
         label = f"; the label {columns.label}" if columns.label else ""
         features = _feature_names(columns)
-        kept = "the key of its table" if job.direct and party_file.role is Role.SECONDARY else "the key"
-        kept = "the values of evaluated tokens" if job.direct and party_file.role is Role.PRIMARY else kept
+        kept = job.kind.keeps(party_file.role)
         own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; {kept}"
         own = own if columns.linking else f"the features {features} in clear text"
-        found = [*describe(job, party_file, columns), Paragraph("stays here", (own,))]
+        found.append(Paragraph("stays here", (own,)))
     common = "its name, the job, its software versions, its clock, and the reason if it refuses or fails"
     return [*found, Paragraph("also leaves", (f"to the parties it connects with: {common}",))]
+
+
+def _coordinator_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
+    links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
+    yield Paragraph(f"to {Party(Role.PRIMARY, job.primary.name)}", links)
+    for name, terms in job.secondaries.items():
+        order = _describe_row_order(terms, sealed=job.protection.sealed)
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (order,))
+    yield Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",))
+    yield Paragraph("stays here", ("distances, similarities before noise, and true row numbers",))
 
 
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
@@ -262,6 +241,15 @@ def _direct_primary_disclosure(job: Job, party_file: PartyFile, columns: PartyCo
             for name, terms in job.secondaries.items()
         ),
     )
+
+
+_DESCRIPTIONS = {
+    (CoordinatorKind, Role.COORDINATOR): _coordinator_disclosure,
+    (CoordinatorKind, Role.PRIMARY): _primary_disclosure,
+    (CoordinatorKind, Role.SECONDARY): _secondary_disclosure,
+    (DirectKind, Role.PRIMARY): _direct_primary_disclosure,
+    (DirectKind, Role.SECONDARY): _direct_secondary_disclosure,
+}
 
 
 def _describe_levels(terms: SecondaryTerms) -> Iterator[str]:

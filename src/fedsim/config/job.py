@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, create_model, model_validator
 
+from fedsim.config.job_kind import BY_COORDINATOR, DIRECT, JobKind
 from fedsim.config.toml_file import (
     ConfigFile,
     ConfigSection,
@@ -592,6 +593,11 @@ class Job(ConfigFile):
     def direct(self) -> bool:
         """Whether records are linked without a coordinator."""
         return self.coordinator is None
+
+    @property
+    def kind(self) -> JobKind:
+        """What differs from jobs of the other kind in words and rules."""
+        return DIRECT if self.direct else BY_COORDINATOR
 
     @property
     def hub(self) -> Party:

@@ -594,7 +594,7 @@ def require_membership(job: Job, party_file: PartyFile) -> None:
         expected = f"its {party_file.role} is {' or '.join(same_role)}; correct name or role in the party file"
         raise SettingError(f"{party_file.party} is not a party of job '{job.name}': {expected}", code="not-a-party")
     linked = _linked_secondaries(job, party_file)
-    if linked and party_file.linkage is None and not job.direct:
+    if linked and party_file.linkage is None and job.kind.SHARES_KEY:
         message = f"{party_file.path}: {party_file.party} is linked and needs a key; add [linkage] key"
         raise SettingError(message, code="no-linkage-key", party=str(party_file.party))
     where = f"{party_file.path}: identifiers"

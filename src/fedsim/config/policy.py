@@ -86,7 +86,7 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
 
 def _check_counts(job: Job, party_file: PartyFile) -> Violations:
     for rule in ("max_records", "max_record_uses"):
-        if job.direct and getattr(party_file.policy, rule) is not None:
+        if not job.kind.COUNTS_ROWS and getattr(party_file.policy, rule) is not None:
             yield (
                 rule,
                 f"has {rule}, but without a coordinator it cannot see which rows are used; it can set max_tokens",

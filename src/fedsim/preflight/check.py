@@ -312,7 +312,7 @@ def check_linkage_key(case: table.PartyInJob) -> Iterator[CheckFinding]:
 
 def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
     """Return the first digits of the fingerprint of key and schema by linkage; empty if the key cannot be read."""
-    if own.linkage is None or job.direct:
+    if own.linkage is None or not job.kind.SHARES_KEY:
         return {}
     try:
         key = Key.read(own.linkage.key)
@@ -419,7 +419,7 @@ def _check_files(members: Members) -> Iterator[CheckFinding]:
 
 def _check_same_key(members: Members) -> Iterator[CheckFinding]:
     """Check that both sides of every linkage have the same key, where they need one."""
-    if members[0].direct:
+    if not members[0].kind.SHARES_KEY:
         return
     by_list: dict[str, dict[str, PartyFile]] = {}
     for own in members[1]:

@@ -266,10 +266,12 @@ def count_tokens(job: Job, own: PartyFile, table: CheckedTable | None) -> dict[s
     Only jobs without a coordinator have some, and invalid identifiers are left out.
     """
     counts: dict[str, int] = {}
-    if not job.direct or table is None:
+    if table is None:
         return counts
     for name, cells in _valid_identifiers(job, _linking_columns(job, own, table)):
-        schema = job.secondaries[name].token_schema
+        schema = job.secondaries[name].tokens
+        if schema is None:
+            continue
         if own.role is Role.PRIMARY:
             counts[name] = padded_tokens(sum(len(np.unique(of.tokens.token)) for of in schema.query_tokens(cells)))
         else:

@@ -175,14 +175,9 @@ def contribution_section(run: FinishedRun) -> PageSection:
 
 def _describe_visible_links(job: Job) -> str:
     """Say what the primary sees of the links, and how similarities are scaled."""
-    seen = (
-        "the similarities that the coordinator sends, and pseudonymous row numbers. Distances stay with the coordinator"
-    )
-    if job.direct:
-        seen = "similarities by the tokens in common with rows that its records opened, under pseudonymous numbers"
-    average = "all records" if job.protection.sealed and not job.direct else "the training records"
+    average = job.kind.scaled_over(job)
     scale = f"Similarities are scaled: 0 is the average link of {average}, 1 is one standard deviation more similar"
-    return f"What the primary sees of the links: {seen}. {scale}."
+    return f"What the primary sees of the links: {job.kind.LINKS_SEEN}. {scale}."
 
 
 def links_section(run: FinishedRun) -> PageSection:

@@ -88,7 +88,7 @@ def _read_inputs(job: Job, own: PartyFile, known: PartyInputs | None, *, predict
         if before != stamp:
             with source.open("rb") as file:
                 table = hashlib.file_digest(file, "blake2b").hexdigest()
-    if own.linkage is not None and not job.direct:
+    if own.linkage is not None and job.kind.SHARES_KEY:
         with suppress(FedSimError):  # a run keeps the key that it began with, which may be out of reach now
             key = next(iter(job.secondaries.values())).encoding.fingerprint(Key.read(own.linkage.key))
     sections = own.model_dump(mode="json", include=_DECIDING, exclude=_SOURCE)

@@ -212,7 +212,7 @@ def open_party_context(
     """
     require_membership(job, party_file)
     folder = run_folder.run_path(job, party_file)
-    if party_file.linkage is not None and not job.direct and not (folder / run_folder.ENCODED_FOLDER).is_dir():
+    if party_file.linkage is not None and job.kind.SHARES_KEY and not (folder / run_folder.ENCODED_FOLDER).is_dir():
         Key.read(party_file.linkage.key)  # a key that is missing here must not show after waiting for others
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
@@ -264,9 +264,10 @@ def open_offline_context(job: Job, party_file: PartyFile) -> Iterator[PartyConte
 
 
 def _message_bounds(job: Job, role: Role) -> MessageBounds:
-    if job.direct:
+    linked = [(terms.filters, terms) for terms in job.secondaries.values()]
+    lists = [ListSizes(filters.n_bits, terms.k, terms.n_similarities) for filters, terms in linked if filters]
+    if not lists:
         return MessageBounds.for_tables()
-    lists = [ListSizes(terms.encoding.n_bits, terms.k, terms.n_similarities) for terms in job.secondaries.values()]
     return MessageBounds.for_lists(lists, _cut_width(job) if role is Role.PRIMARY else None)
 
 

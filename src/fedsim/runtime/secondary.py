@@ -68,7 +68,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     inputs = recorded.read(context.job, [context.party_file])  # before the table, which may change meanwhile
     table = PartyData.read(context.job, context.party_file, approved=True)
     part = _OwnPart(context, store, table, stay)
-    role = _table_responder(part, hub) if context.job.direct else _row_responder(part, hub)
+    role, first = (_table_responder if context.job.direct else _row_responder)(part, hub)
     if not trained:
         recorded.save(inputs)
     if stay:
@@ -78,8 +78,6 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
             context.progress.enter(SERVING_STAGE)
     elif trained:
         part.shorten_wait()
-    # Without a coordinator, the session with the hub is that with the primary.
-    first = hub.session() if context.job.direct and not trained else None
     _serve_primary(context, store, role, stay, first)
 
 
@@ -134,8 +132,8 @@ class _OwnPart:
         self.context.connection.wait_seconds = min(self.context.connection.wait_seconds, GRACE_SECONDS)
 
 
-def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> SecondaryResponder:
-    """Return what answers by rows that the coordinator linked."""
+def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> tuple[SecondaryResponder, None]:
+    """Return what answers by rows that the coordinator linked; there is no session with the primary yet."""
     context, store, table = part.context, part.store, part.table
     part.charge_job(longest_training(context.job)[0])
     order, digest = _load_or_fetch_order(context, table, store, coordinator)
@@ -148,14 +146,16 @@ def _row_responder(part: _OwnPart, coordinator: ReconnectingPeer) -> SecondaryRe
         embedding = store.embed_features(features, context.party_file.name, store.own_seed(context.job.seed))
     if embedding is not None and context.job.protection.sealed:
         features = Features(embedding)
-    return _SecondaryWorker(part, features, embedding, shown, digest).responder(order)
+    return _SecondaryWorker(part, features, embedding, shown, digest).responder(order), None
 
 
-def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> TableResponder:
-    """Return what answers from our encrypted table, which is the same in every job with the same terms."""
+def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> tuple[TableResponder, Session | None]:
+    """Return what answers from our encrypted table, the same in every job with the same terms, and an open session."""
     own = OwnTable(part.context)
-    file = _table_file(part, own, None if part.store.has_weights(TRAINED_MODEL) else primary.session())
-    return own.responder(file, lambda: part.save({}, file.digest))
+    trained = part.store.has_weights(TRAINED_MODEL)
+    file = _table_file(part, own, None if trained else primary.session())
+    responder = own.responder(file, lambda: part.save({}, file.digest))
+    return responder, None if trained else primary.session()  # which may have ended meanwhile
 
 
 def _table_file(part: _OwnPart, own: OwnTable, session: Session | None = None) -> TableFile:
