@@ -12,6 +12,7 @@ import pytest
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
 from error_fixtures import raises
+from fedsim.cli import main
 from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.oprf import SecretKey
@@ -119,7 +120,7 @@ def change_job(place: LocalJob, before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize("share", ["rows", "averages"])
-def test_groups_are_the_same_over_mutual_tls_and_no_other_job_may_draw_them_anew(tmp_path, share):
+def test_groups_are_the_same_over_mutual_tls_and_no_other_job_may_draw_them_anew(tmp_path, share, capsys):
     terms = {"share": share, "m": 4}
     here, there = (create_local_job(tmp_path / name, direct=True, secondaries={RENTALS: terms}) for name in "ab")
     run_here(here)
@@ -129,6 +130,11 @@ def test_groups_are_the_same_over_mutual_tls_and_no_other_job_may_draw_them_anew
     (shown,) = keys.record(RENTALS).shown
     assert (shown.primary, shown.share, shown.m) == (CITY, share, 4)
     assert shown.vectors <= 90 // 4
+    with pytest.raises(SystemExit):
+        main(["privacy", "ledger", str(here.path(RENTALS)), "--json"])
+    ledger = json.loads(capsys.readouterr().out)
+    assert (ledger["shown"][0]["vectors"], ledger["terms"]["m"]) == (shown.vectors, 4)
+    assert ledger["left"][CITY]["jobs"] == 99
     change_job(here, "m = 4", "m = 5")
     with raises(PolicyError, "terms-bound", changed=["m"]):
         run_here(here)

@@ -181,6 +181,17 @@ def key(
     run_table_key(party, OutputMode(quiet, as_json), rotate=rotate, destroy=destroy)
 
 
+@privacy_app.command()
+def ledger(party: opt.PartyPath, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Show what a secondary's table has shown to whom, the terms that it keeps for life, and what is left.
+
+    fedsim privacy ledger rentals.toml
+    """
+    from fedsim.cli.results import run_ledger
+
+    run_ledger(party, OutputMode(quiet, as_json))
+
+
 # Run a job and use its model
 
 

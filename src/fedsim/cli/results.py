@@ -21,7 +21,7 @@ from fedsim.cli.options import OutputMode, echo
 from fedsim.cli.output import print_lines, print_table
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
-from fedsim.config.party_file import require_membership
+from fedsim.config.party_file import PartyFile, require_membership
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
@@ -29,7 +29,7 @@ from fedsim.protocol.messages import Farewell, Role
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.runs import deletion
-from fedsim.runs.budget import key_store
+from fedsim.runs.budget import PrimaryBudget, key_store
 from fedsim.runs.run_folder import AuditEntry, lock_run_folder, open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths
@@ -278,10 +278,7 @@ def open_predictor(
 
 def run_table_key(party_path: Path, mode: OutputMode, *, rotate: bool, destroy: bool) -> None:
     """Show, rotate or destroy the key of a secondary's encrypted table."""
-    own, now = read_party_file(party_path), datetime.now(UTC)
-    if own.role is not Role.SECONDARY:
-        message = f"{own.party} has no encrypted table; give the party file of a secondary"
-        raise SettingError(message, code="not-a-secondary")
+    own, now = _read_table_owner(party_path), datetime.now(UTC)
     if rotate and destroy:
         raise SettingError("--rotate and --destroy exclude each other; give one", code="rotate-and-destroy")
     keys = key_store(own)
@@ -301,6 +298,44 @@ def run_table_key(party_path: Path, mode: OutputMode, *, rotate: bool, destroy: 
     lines += [f"{count:,} tokens evaluated for primary '{primary}'" for primary, count in record.evaluated.items()]
     value = {"keys": [asdict(life) for life in record.keys], "evaluated": dict(record.evaluated)}
     mode.show(value, lambda: print_lines(lines or ["no key yet; the first job without a coordinator creates one"]))
+
+
+def run_ledger(party_path: Path, mode: OutputMode) -> None:
+    """Show what a secondary's table has shown to whom, and what is left."""
+    own = _read_table_owner(party_path)
+    record, policy = key_store(own).record(own.name), own.policy
+    primaries = sorted({*record.evaluated, *(of.primary for of in record.shown)})
+    left = {
+        name: {
+            "tokens": None if policy.max_tokens is None else policy.max_tokens - record.evaluated.get(name, 0),
+            "jobs": policy.max_jobs - len(PrimaryBudget.of(own, name).read().jobs),
+        }
+        for name in primaries
+    }
+    value = {"table": own.name, "terms": dict(record.terms), "shown": [asdict(of) for of in record.shown]}
+    value |= {"evaluated": dict(record.evaluated), "left": left}
+
+    def lines() -> Iterator[str]:
+        bound = ", ".join(f"{name} {term}" for name, term in record.terms.items())
+        yield f"terms of all jobs: {bound}" if bound else "no averages were shown, so no terms are bound"
+        for of in record.shown:
+            what = f"{of.vectors:,} vectors, each of at least {of.m:,} rows" if of.m > 1 else "the rows that it reaches"
+            yield f"{of.time}  primary '{of.primary}', job {of.job[:12]}, share {of.share}: {what}"
+        for name, rest in left.items():
+            tokens = "as many tokens as the job says" if rest["tokens"] is None else f"{rest['tokens']:,} tokens"
+            spent = record.evaluated.get(name, 0)
+            yield f"primary '{name}': {spent:,} tokens evaluated; left: {tokens}, {pluralise(rest['jobs'] or 0, 'job')}"
+        yield "no epsilon is defined: averages and links have no noise; `fedsim audit` measures what they show"
+
+    mode.show(value, lambda: print_lines(lines()))
+
+
+def _read_table_owner(party_path: Path) -> PartyFile:
+    own = read_party_file(party_path)
+    if own.role is not Role.SECONDARY:
+        message = f"{own.party} has no encrypted table; give the party file of a secondary"
+        raise SettingError(message, code="not-a-secondary")
+    return own
 
 
 def run_delete(job_path: Path, party_path: Path, secondaries: Sequence[str], mode: OutputMode) -> None:

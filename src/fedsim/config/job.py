@@ -134,7 +134,8 @@ class Protection(ConfigSection):
     """Sealed labels and noise on features, in addition to blur and the noise on similarities."""
 
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
-    """`protected` seals the labels and, where latitude and longitude link, displaces coordinates before they are
+    """`protected` is a name for `share = "averages"` of every secondary in a job without a coordinator; with one, it
+    seals the labels and, where latitude and longitude link, displaces coordinates before they are
     encoded (epsilon 5 per kilometre). Settings given explicitly take precedence."""
 
     features: FeatureTerms | None = None
@@ -508,6 +509,17 @@ class Job(ConfigFile):
                 hint = "write a column as FedSim shows it, with a space or a question mark in its place"
                 raise RuleError(f"{fault}; {hint}", *path, code="unprintable-text")
         return settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_share_preset(cls, settings: Any) -> Any:
+        """Share averages where the preset says so and a secondary does not say otherwise."""
+        try:
+            protected = settings["protection"]["preset"] == "protected" and not settings.get("coordinator")
+            terms = {name: {"share": "averages", **of} for name, of in settings["secondaries"].items()}
+        except (LookupError, TypeError, AttributeError):  # the fields report what is wrong
+            return settings
+        return {**settings, "secondaries": terms} if protected else settings
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:

@@ -209,6 +209,48 @@ def test_a_job_without_a_coordinator_seals_labels_and_is_the_same_job_written_ou
     assert direct(primary={"name": "city", "address": "example.org:7412"}).hash == job.hash
 
 
+def shared(**terms):
+    found = direct(secondaries={"rentals": {"k": 5, "tokens": TOKENS, **terms}}).secondaries["rentals"]
+    return found.share, found.m
+
+
+def test_a_secondary_shares_averages_of_close_rows_unless_it_says_otherwise():
+    assert shared() == ("rows", 5)
+    assert shared(share="averages") == ("averages", 10)
+    assert shared(share="rows", m=1) == ("rows", 1)
+    protected = {"protection": {"preset": "protected"}}
+    assert direct(**protected).secondaries["rentals"].share == "averages"
+    asked = {"secondaries": {"rentals": {"k": 5, "tokens": TOKENS, "share": "rows"}}}
+    assert direct(**protected, **asked).secondaries["rentals"].share == "rows"
+
+
+NAMES = [{"columns": ["name"], "kind": "text"}]
+
+
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        ({"share": "averages", "m": 1}, "m-too-small"),
+        ({"share": "split"}, "needs-coordinator"),
+        ({"share": "averages", "tokens": NAMES}, "no-cells"),
+        ({"share": "averages", "tokens": [*TOKENS, *NAMES]}, "no-cells"),
+        ({"share": "cells"}, "unknown-choice"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused(terms, code):
+    with pytest.raises(SettingError) as caught:
+        shared(**terms)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(("share", "gradients"), [("averages", None), ("rows", None), ("split", "none")])
+def test_with_a_coordinator_the_level_follows_from_the_gradients(share, gradients):
+    secondaries = {"rentals": {"k": 5, "schema": SCHEMA, "share": share}}
+    with pytest.raises(SettingError) as caught:
+        direct(coordinator=NOTARY, secondaries=secondaries, protection={"gradients": gradients})
+    assert caught.value.code == "share-unlike-protection"
+
+
 SCHEMA = {"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}
 NOTARY = {"name": "notary", "address": "127.0.0.1:7411"}
 

@@ -36,6 +36,7 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
         ("rentals", 'columns = ["lon"]', ("1",)),
         ("rentals", "max_epsilon_per_km = 10", ("10", "no blur")),
         ("rentals", "min_feature_noise = 2", ("2", "0")),
+        ("rentals", "min_m = 10", ("10", "single records")),
         ("city", "sealed_labels = true", ("sealed",)),
         ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
         ("city", "max_tau = 0.5", ("0.5", "'schools'", "sigma 0.4")),
