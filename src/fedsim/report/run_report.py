@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -12,6 +12,7 @@ import numpy as np
 
 from fedsim.config import PartyFile, disclosure, stored_audit
 from fedsim.config.job import Job
+from fedsim.config.job_kind import CoordinatorKind, DirectKind, JobKind
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.registry import METHODS
@@ -91,6 +92,7 @@ def run_page(run: FinishedRun, names: Mapping[int, str]) -> str:
         f"τ {terms.tau:g}" if terms.tau is not None else "none" if terms.sigma is None else f"σ {terms.sigma:g}"
         for terms in run.job.secondaries.values()
     }
+    evaluated = [links.evaluated for links in record.lists if links.evaluated is not None]
     threads = pluralise(int(record.versions.get("threads", "1")), "thread")
     most = record.config.get("epochs", len(record.history))
     tiles = [
@@ -98,7 +100,9 @@ def run_page(run: FinishedRun, names: Mapping[int, str]) -> str:
         (f"{record.best_epoch}", "best epoch", f"of {len(record.history)} trained; at most {most}"),
         (format_bytes(run.total_bytes), "transferred", "sent and received by the primary"),
         (format_duration(record.seconds), "total time", threads),
-        (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
+        (f"{sum(evaluated):,}", "tokens evaluated", "all that secondaries saw")
+        if evaluated
+        else (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
         _risk_tile(run),
     ]
     return render_template(
@@ -389,8 +393,10 @@ ACTIVATIONS, EMBEDDED_ROWS = "activations at the cut layer", "embedding of the l
 
 def visibility_table(job: Job) -> PageTable:
     """Return who received what in a job: one row per kind of information, one column per role."""
-    if job.direct:
-        return _direct_visibility(job)
+    return _VISIBILITY[type(job.kind)](job)
+
+
+def _coordinator_visibility(job: Job) -> PageTable:
     noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
@@ -434,6 +440,12 @@ def _direct_visibility(job: Job) -> PageTable:
         ("partner records of a record", "pseudonymous numbers", NOT_SEEN),
     )
     return PageTable("Who received what", ("", "primary", "each secondary"), rows)
+
+
+_VISIBILITY: Mapping[type[JobKind], Callable[[Job], PageTable]] = {
+    CoordinatorKind: _coordinator_visibility,
+    DirectKind: _direct_visibility,
+}
 
 
 def _cost(run: FinishedRun) -> PageSection:
