@@ -25,6 +25,7 @@ from fedsim.validation import convert_scalars, validate_integer, validate_number
 METRES_PER_DEGREE = np.pi / 180 * EARTH_RADIUS
 MIN_COSINE = 0.01  # bands at the poles
 MAX_CELL = 2.0**40
+TEXTS_AT_ONCE = 20_000
 ALONE, NO_SHARE = 0, -1  # the share of a token that opens a row by itself, and of one that does not help to open it
 
 
@@ -157,7 +158,23 @@ def distinct(values: AnyArray) -> AnyArray:
 
 
 def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, Bits, AnyArray]]) -> Tokens:
-    """Return the tokens of all texts; equal texts are worked on once."""
+    """Return the tokens of all texts, some texts at a time, because there are more than a hundred of each."""
+    starts = range(0, max(1, len(texts)), TEXTS_AT_ONCE)
+    parts = [_tokens_of_some(texts[start : start + TEXTS_AT_ONCE], tokens_of) for start in starts]
+    columns, arrays = [list(arrays) for arrays in zip(*parts, strict=True)], []
+    parts.clear()
+    for column in columns:
+        arrays.append(np.concatenate(column))
+        column.clear()
+    counts, token, part, share = arrays
+    record, hint = np.repeat(np.arange(len(texts)), counts), np.broadcast_to(np.int64(0), token.shape)
+    return Tokens(record, token, part, share, hint)
+
+
+def _tokens_of_some(
+    texts: list[str], tokens_of: Callable[[str], tuple[Words, Bits, AnyArray]]
+) -> tuple[Integers, Words, Bits, AnyArray]:
+    """Return the number of tokens of every text, and the tokens of all; equal texts are worked on once."""
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     found = [tokens_of(text) for text in numbers]
     which = np.array([numbers[text] for text in texts], np.int64)
@@ -165,7 +182,7 @@ def _tokens_of_texts(texts: list[str], tokens_of: Callable[[str], tuple[Words, B
     counts, starts = lengths[which], (np.cumsum(lengths) - lengths)[which]
     place = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
     token, part, share = (np.concatenate(arrays)[place] for arrays in zip(*(found or [tokens_of("")]), strict=True))
-    return Tokens(np.repeat(np.arange(len(texts)), counts), token, part, share, np.zeros(len(place), np.int64))
+    return counts, token, part, share
 
 
 # Text
