@@ -144,6 +144,14 @@ def test_the_middle_of_a_cell_is_the_middle(level):
     np.testing.assert_array_equal(middle, np.floor(ages / 2**level) * 2**level + 2**level // 2)
 
 
+@pytest.mark.parametrize("narrowest", [0, 1, 3])
+def test_the_middle_of_a_listed_cell_does_not_depend_on_the_narrowest_one(narrowest):
+    schema = TokenSchema((TokenField(("age",), NumberTokens(width=1.0, levels=7, narrowest=narrowest)),))
+    tokens, ages = schema.row_tokens({"age": np.arange(16.0)}), Features(np.arange(16.0)[:, np.newaxis])
+    listing = AVERAGES.list(schema, tokens, AVERAGES.group(tokens, ages, 16))
+    assert listing.tokens[0].tokens.hint.tolist() == [8]
+
+
 def test_rows_that_miss_a_cell_are_in_no_group():
     fields = AGES.row_tokens({"age": [5, None, 5, 5]})
     grouping = AVERAGES.group(fields, Features(np.zeros((4, 1))), 3)
