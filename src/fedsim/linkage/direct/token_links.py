@@ -18,7 +18,7 @@ from fedsim.types import Flags, Floats, Integers, Words
 
 N_RIVALS = 3  # other records of the primary that a relative similarity compares with
 MIN_TYPICAL = 0.01  # similarity to rivals: dividing by less would only add noise
-BLOCK_ENTRIES = 1 << 22
+BLOCK_ENTRIES = 1 << 20
 NEARLY = 1e-9  # distances that the order of pairs may tell apart, but not the choice of those that are kept
 NOBODY = -1  # the partner of a record that reached fewer than K rows
 
