@@ -29,10 +29,9 @@ from fedsim.linkage.encoding import (
     Schema,
     SchemaField,
     StringFilter,
-    WordFilter,
     normalise_text,
 )
-from fedsim.linkage.words import LEGAL_FORMS, WordRules
+from fedsim.linkage.words import WordRules
 from fedsim.privacy.geodesy import EARTH_RADIUS, on_unit_sphere
 from fedsim.report import svg
 from fedsim.report.charts import LINE_CLASSES
@@ -67,12 +66,8 @@ def methods() -> list[Method]:
         Method("plain", "levenshtein-normalised", lambda pair: _plain(_fold(pair), "levenshtein-normalised")),
         Method("plain", "qgram-dice", lambda pair: _plain(pair, "qgram-dice")),
     ]
-    forms = WordFilter(legal_forms=tuple(LEGAL_FORMS))
     for name, encoding, metric in (
-        (DEFAULT, WordFilter(), "dice"),
-        ("words, Hamming", WordFilter(), "hamming"),
-        ("words and legal forms, Dice", forms, "dice"),
-        ("text, Dice", StringFilter(), "dice"),
+        (DEFAULT, StringFilter(), "dice"),
         ("text, Hamming", StringFilter(), "hamming"),
     ):
         found.append(Method("encoded", name, lambda pair, e=encoding, m=metric: _encoded(pair, e, m)))
@@ -206,8 +201,8 @@ def record_table() -> list[str]:
         return []
     ours, theirs, truth = febrl_tables(folder)
     parts = {
-        "name": (["given_name", "surname"], WordFilter()),
-        "address": (["street_number", "address_1", "suburb", "postcode"], WordFilter()),
+        "name": (["given_name", "surname"], StringFilter()),
+        "address": (["street_number", "address_1", "suburb", "postcode"], StringFilter()),
         "born": (["date_of_birth"], StringFilter(bits=512)),
     }
     lines = ["| Febrl 4, fields, encoded, Dice | recall@1 | @5 | @10 | @50 | mean rank |", f"|{'---|' * 6}"]

@@ -29,7 +29,6 @@ known = match >= 0
 first = (links.partner[known, 0] == match[known]).mean()
 among = (links.partner[known] == match[known, None]).any(axis=1).mean()
 print(f"{first:.1%} of the shared companies come first, {among:.1%} among the five")
-links.plot()
 
 # %% [markdown]
 # The network learns how similar a name must be. `find_matches` returns which company

@@ -25,13 +25,6 @@ print(links)
 print(diagnose(links))
 
 # %% [markdown]
-# Look at the links before any training: how far away the partners are, and whether a
-# few rentals are in every list.
-
-# %%
-links.plot(positions=town.flats.select(place))
-
-# %% [markdown]
 # What do the rentals add? Compare with the flats alone, with their own place as a
 # feature, and with rentals whose columns are shuffled, which keeps the links and
 # removes what the agency knows. No building is on both sides.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedsim.errors import FedSimError
     from fedsim.estimator import FedSimClassifier, FedSimRegressor
     from fedsim.linkage import diagnose, link, load_links, save_links
-    from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema, SchemaField, StringFilter, WordFilter
+    from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema, SchemaField, StringFilter
     from fedsim.types import EncodedTable, LinkageResult, Scale
 
 __version__ = VERSION
@@ -29,7 +29,6 @@ __all__ = [
     "Schema",
     "SchemaField",
     "StringFilter",
-    "WordFilter",
     "__version__",
     "city",
     "diagnose",
@@ -47,7 +46,7 @@ _HOMES = {
     "errors": ["FedSimError"],
     "estimator": ["FedSimClassifier", "FedSimRegressor"],
     "linkage": ["diagnose", "link", "load_links", "save_links"],
-    "linkage.encoding": ["DateFilter", "Key", "NumericFilter", "Schema", "SchemaField", "StringFilter", "WordFilter"],
+    "linkage.encoding": ["DateFilter", "Key", "NumericFilter", "Schema", "SchemaField", "StringFilter"],
     "types": ["EncodedTable", "LinkageResult", "Scale"],
 }
 __getattr__ = lazy_exports(__name__, _HOMES)  # numba and torch take seconds, `fedsim --help` must not

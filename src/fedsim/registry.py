@@ -293,11 +293,6 @@ for _name, _class, _summary in (
     ("day", "DatePosition", "Dates, at any resolution."),
 ):
     ENCODINGS.register(_name, f"fedsim.linkage.encoding.column_encodings:{_class}", summary=_summary)
-ENCODINGS.register(
-    "words",
-    "fedsim.linkage.encoding.word_filter:WordFilter",
-    summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
-)
 
 TOKENS = Registry("token kind")  # of direct linking
 for _name, _class, _summary in (

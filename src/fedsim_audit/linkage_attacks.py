@@ -71,12 +71,11 @@ class AttackSetup:
 
     @cached_property
     def _encoded_once(self) -> tuple[EncodedTable, EncodedTable]:
-        return self._encode([self.primary, self.secondary], self.key.secret)
+        return self._encode([self.primary, self.secondary])
 
-    def _encode(self, sides: Sequence[pl.DataFrame], secret: bytes) -> tuple[EncodedTable, EncodedTable]:
-        rng = np.random.default_rng(int.from_bytes(secret, "big"))  # flips bits, where the schema says so
+    def _encode(self, sides: Sequence[pl.DataFrame]) -> tuple[EncodedTable, EncodedTable]:
         queries, candidates = (
-            party_table.encode_table(self.terms.encoding, side, self.key, self.name, rng=rng) for side in sides
+            party_table.encode_table(self.terms.encoding, side, self.key, self.name) for side in sides
         )
         return queries, candidates
 
@@ -94,8 +93,7 @@ class AttackSetup:
             party_table.blur_identifiers(table, terms, moving, self.name)
             for table, moving in zip(tables, lasting, strict=True)
         ]
-        flips = bool(terms.encoding.hardening)
-        encoded = self._encode(sides, secret) if flips or terms.blur is not None else self._encoded_once
+        encoded = self._encoded_once if terms.blur is None else self._encode(sides)
         common = encoded, sides[0], sides[1], self.key, secret
         state, delivery = link_encoded_tables(*encoded, self.counted, linking, secret, self.name, threads=1)
         partner, similarity = delivery.partner.astype(np.int64), delivery.overall.astype(np.float64)

@@ -25,7 +25,7 @@ RankRuns = Integers32  # columns low, high of every field in turn
 def schema_ranks(schema: Schema, records: Any, key: Key, table: str = "primary") -> Integers:
     """Return the first and last rank of each field, shape (records, 2 x fields).
 
-    With the metric ``rank-hamming``, they yield the Hamming distances of the concatenated filters before hardening.
+    With the metric ``rank-hamming``, they yield the Hamming distances of the concatenated filters.
     """
     columns, ranks = read_columns(records, [field.column for field in schema.fields], table), []
     for index, field in enumerate(schema.fields):

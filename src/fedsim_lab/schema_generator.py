@@ -24,8 +24,7 @@ from fedsim.config.settings_schema import (
     schema_text,
     token_part,
 )
-from fedsim.linkage.encoding.schema import CONCATENATE, HARDENINGS, SCHEMA_VERSION
-from fedsim.linkage.words import LEGAL_FORMS
+from fedsim.linkage.encoding.schema import CONCATENATE, SCHEMA_VERSION
 from fedsim.registry import ENCODINGS, TOKENS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -61,31 +60,6 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
         0.5,
     ),
     "day.days": ("a number of days above 0", "Resolution: dates this many days apart have distance 1.", 1.0),
-    "words.q": ("a whole number from 1 to 8", "Length of the substrings (q-grams) of each word that are hashed.", 2),
-    "words.hashes": (
-        "a whole number from 1 to 1,024",
-        "Number of bits that a q-gram of a rare word sets; frequent words set fewer.",
-        20,
-    ),
-    "words.bits": ("a multiple of 8", "Size of the filter; at most half of the bits should be set.", 1024),
-    "words.tolerant": ("true or false", "Count a misspelling of a frequent word as frequent.", True),
-    "words.common_words": (
-        "a list of words",
-        "Common words, most frequent first, that both parties agree on. Default: each party counts the words of its "
-        "own table.",
-        ["ltd", "gmbh", "services"],
-    ),
-    "words.legal_forms": (
-        "a list of languages",
-        f"Languages whose legal forms are shortened, such as Limited to ltd: {', '.join(LEGAL_FORMS)}.",
-        ["en", "de"],
-    ),
-    "words.drop_legal_forms": ("true or false", "Leave these legal forms out instead of shortening them.", False),
-    "bit-flip.epsilon": (
-        "a number above 0 and below 36",
-        "Differential privacy of one bit: each bit is flipped with probability 1 / (1 + e^epsilon).",
-        3.0,
-    ),
 }
 _GRID = {
     "levels": ("a whole number from 1 to 32", "Number of widths; each is twice the one before.", 10),
@@ -123,8 +97,6 @@ _PART_KINDS = {
     "place": "Latitude and longitude as a point of a secretly rotated globe; distances are exact.",
     "number": "A number as a position on an axis with secret origin and direction; distances are exact.",
     "day": "A date as a position on an axis with secret origin and direction; distances are exact.",
-    "words": ENCODINGS.summary("words"),
-    "bit-flip": "Flips every bit at random.",
 }
 _PART_DOCUMENTATION: dict[str, JsonSchema] = {
     **{kind: {"description": summary} for kind, summary in _PART_KINDS.items()},
@@ -252,9 +224,10 @@ def _linkage_schema() -> JsonSchema:
                 "examples": [CONCATENATE],
             },
             "hardening": {
-                "type": "array",
-                "description": "What makes filters harder to decode: at most one step. Default: none.",
-                "items": {"oneOf": _describe_parts(HARDENINGS)},
+                "const": [],
+                "title": "the default",
+                "description": "Nothing, as earlier versions wrote it.",
+                "examples": [[]],
             },
         },
         ["version", "fields"],

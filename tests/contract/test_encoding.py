@@ -11,7 +11,6 @@ import pytest
 
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding import (
-    BitFlip,
     DateFilter,
     DatePosition,
     IdentifierColumn,
@@ -22,9 +21,8 @@ from fedsim.linkage.encoding import (
     Schema,
     SchemaField,
     StringFilter,
-    WordFilter,
 )
-from fedsim.linkage.encoding.schema import HARDENINGS, element_from_dict, element_to_dict
+from fedsim.linkage.encoding.schema import element_from_dict, element_to_dict
 from fedsim.registry import ENCODINGS
 
 SUBKEYS = bytes(32), b"\1" * 32
@@ -34,7 +32,6 @@ ENCODED = [
     (StringFilter(bits=136), ["ada", "alan", "alan", "grace"]),
     (NumberPosition(0.5), [0, 5, 5, 10]),
     (DatePosition(), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
-    (WordFilter(bits=136, common_words=("ltd",)), ["ada ltd", "alan", "alan", "grace"]),
 ]
 
 
@@ -59,7 +56,6 @@ def test_an_encoding_depends_on_value_and_key_alone(encoding, values):
     ("kinds", "parts"),
     [
         (ENCODINGS, [*(encoding for encoding, _ in ENCODED), PlacePosition()]),
-        (HARDENINGS, [BitFlip(1.0)]),
     ],
 )
 def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
@@ -67,9 +63,7 @@ def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, p
     assert [element_from_dict(kinds, element_to_dict(part), "part") for part in parts] == parts
 
 
-@pytest.mark.parametrize(
-    "elements", [(BitFlip(2), BitFlip(2.0)), (NumericFilter(0, 9, 1), NumericFilter(0.0, 9.0, 1.0))]
-)
+@pytest.mark.parametrize("elements", [(NumericFilter(0, 9, 1), NumericFilter(0.0, 9.0, 1.0))])
 def test_an_integer_and_the_equal_float_are_one_setting(elements):
     described = [element_to_dict(element) for element in elements]
     assert repr(described[0]) == repr(described[1])

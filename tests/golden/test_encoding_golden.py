@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.errors import SettingError
 from fedsim.linkage.encoding import Key, Schema
 
 GOLDEN = json.loads(Path(__file__).with_name("encoded_people.json").read_text(encoding="utf-8"))
@@ -21,3 +22,10 @@ def test_the_bits_of_a_fixed_table_never_change(case):
     encoded = Schema.from_dict(case["schema"]).encode(GOLDEN["table"], Key(bytes.fromhex(GOLDEN["key"])))
     assert [row.tobytes().hex() for row in encoded.bits] == case["filters"]
     assert encoded.fingerprint == case["fingerprint"]
+
+
+@pytest.mark.parametrize("schema", GOLDEN["removed"])
+def test_an_encoding_that_is_gone_is_refused_by_name(schema):
+    with pytest.raises(SettingError) as caught:
+        Schema.from_dict(schema)
+    assert caught.value.code == "removed-setting"

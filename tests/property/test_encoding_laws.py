@@ -12,10 +12,8 @@ from fedsim.linkage.encoding import (
     Schema,
     SchemaField,
     StringFilter,
-    WordFilter,
     normalise_text,
 )
-from fedsim.linkage.words import WordRules
 from reference_distances import hamming_of_ranks
 
 subkeys = st.binary(min_size=32, max_size=32)
@@ -80,31 +78,6 @@ def test_another_key_gives_an_unrelated_text_filter(subkey, other, text):
     assume(subkey != other)
     first, second = (ones(StringFilter(bits=2048).encode(IdentifierColumn([text]), key))[0] for key in (subkey, other))
     assert abs((first & second).mean() - first.mean() * second.mean()) < 0.05
-
-
-@given(subkeys, subkeys, texts)
-def test_another_key_gives_an_unrelated_word_filter(subkey, other, text):
-    assume(subkey != other)
-    first, second = (ones(WordFilter(bits=2048).encode(IdentifierColumn([text]), key))[0] for key in (subkey, other))
-    assert abs((first & second).mean() - first.mean() * second.mean()) < 0.05
-
-
-@given(st.lists(texts, min_size=1, max_size=5), st.randoms(use_true_random=False), subkeys)
-def test_the_order_of_words_does_not_matter_to_a_word_filter(words, random, subkey):
-    words = [word for text in words for word in WordRules().split(text)]
-    assume(words)
-    shuffled = random.sample(words, len(words))
-    first, second = WordFilter().encode(IdentifierColumn([" ".join(words), ", ".join(shuffled)]), subkey)
-    assert (first == second).all()
-
-
-@given(st.lists(texts, min_size=1, max_size=6), subkeys)
-def test_the_word_filter_of_a_text_does_not_depend_on_the_other_texts_of_a_fitted_table(names, subkey):
-    code = WordFilter(bits=256)
-    fit = code.fit(IdentifierColumn(names))
-    together = code.encode(IdentifierColumn(names), subkey)
-    alone = [code.encode(IdentifierColumn([name]), subkey, fit=fit)[0] for name in names]
-    assert (together == alone).all()
 
 
 @st.composite

@@ -53,8 +53,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
             yield name, f"k {terms.k}, linked by tokens of {kinds}; up to {terms.max_tokens:,} tokens evaluated"
             yield name, f"shares {terms.share}, m = {terms.m}: the primary gets {terms.level.receives(terms.m or 1)}"
             continue
-        hardening = ", ".join(step.KIND for step in terms.encoding.hardening) or "none"
-        linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
+        linked = f"k {terms.k}, {terms.metric}, {describe_noise(terms)}"
         blur = terms.blur and f"coordinates blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
         yield name, f"{linked}; {blur}" if blur else linked
     if protection.preset:
@@ -336,5 +335,3 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
-    for step in terms.encoding.hardening:
-        yield step.guarantee(terms.encoding.n_bits)  # the worst case: two records that differ in all bits

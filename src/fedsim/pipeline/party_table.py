@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import SplitRecords, group_matching_records
-from fedsim.data.table_reader import frame_digest, infer_numbers
+from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import InputError, PolicyError, SettingError
 from fedsim.linkage.direct.groups import COMMON_CATEGORIES
 from fedsim.linkage.encoding import (
@@ -215,51 +215,26 @@ class PartyData:
         normalised = [self.normalised_identifiers(name) for name in self.job.secondaries]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
-    def encode(self, secondary: str, secrets: NoiseSecrets, fit: Mapping[str, Any] | None = None) -> EncodedTable:
-        """Return the identifiers as the coordinator may see them.
-
-        ``fit`` is what the encodings learnt from the training table, see :meth:`fit_encoding`; by default they learn
-        from these records.
-        """
+    def encode(self, secondary: str, secrets: NoiseSecrets) -> EncodedTable:
+        """Return the identifiers as the coordinator may see them."""
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
         terms = self.job.secondaries[secondary]
         blurred = self.blurred_identifiers(secondary, secrets.lasting if terms.blur else b"")
-        # The same records flip the same bits again: filters drawn twice would average the noise out.
-        seed = keyed_prng.derive_subkey(secrets.of_job, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
-        rng = np.random.default_rng(int.from_bytes(seed, "big"))
-        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng, fit=fit)
+        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source)
 
     def blurred_identifiers(self, secondary: str, secret: bytes) -> pl.DataFrame:
         """Return the identifiers for one list as they are encoded."""
         return blur_identifiers(self.identifiers(secondary), self.job.secondaries[secondary], secret, self.source)
 
-    def fit_encoding(self, secondary: str) -> dict[str, Any]:
-        """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
-        return fit_encoding(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
-
     def _infer_numbers(self, columns: tuple[str, ...]) -> pl.DataFrame:
         return infer_numbers(self.frame.select(columns), self.own.data.missing if self.own.data else ())
 
 
-def encode_table(
-    schema: Schema,
-    frame: pl.DataFrame,
-    key: Key,
-    table: str,
-    *,
-    rng: np.random.Generator | None = None,
-    fit: Mapping[str, Any] | None = None,
-) -> EncodedTable:
-    """Encode a frame with the schema's columns; without ``rng``, flipped bits differ from call to call."""
-    columns = _read_identifiers(schema, frame, table)
-    return schema.encode(columns, key, rng or np.random.default_rng(), table=table, fit=fit)
-
-
-def fit_encoding(schema: Schema, frame: pl.DataFrame, table: str) -> dict[str, Any]:
-    """Return what the schema's encodings learn from a frame, see :meth:`fedsim.linkage.encoding.Schema.fit`."""
-    return schema.fit(_read_identifiers(schema, frame, table), table)
+def encode_table(schema: Schema, frame: pl.DataFrame, key: Key, table: str) -> EncodedTable:
+    """Encode a frame with the schema's columns."""
+    return schema.encode(_read_identifiers(schema, frame, table), key, table=table)
 
 
 def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl.DataFrame:

@@ -118,7 +118,6 @@ def _disclosing_settings(terms: SecondaryTerms) -> dict[str, Any]:
         **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
         "identifiers": list(terms.columns),
         "bits": terms.filters.n_bits,
-        "hardening": [step.KIND for step in terms.filters.hardening],
         **terms.model_dump(include={"blur"}),
     }
 

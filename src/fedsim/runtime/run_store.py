@@ -15,7 +15,6 @@ from torch import Tensor
 from fedsim.config.job import Job
 from fedsim.data.table_reader import frame_digest
 from fedsim.errors import FileError, FingerprintError
-from fedsim.linkage.encoding import FittedEncoding
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.pipeline.party_table import NoiseSecrets, PartyData
 from fedsim.privacy import keyed_prng, mechanisms
@@ -104,7 +103,7 @@ class RunStore:
         return self._checkpoints(name).load(0)
 
     def encoded(self, table: PartyData, secondary: str) -> EncodedTable:
-        """Return the filters of a table; saved ones are used again, because noisy filters must not be drawn twice."""
+        """Return the filters of a table; saved ones are used again."""
         path = self.encoded_path(secondary)
         note, terms = path.with_suffix(".json"), self.job.secondaries[secondary]
         rules = json.dumps([terms.encoding.to_dict(), terms.model_dump(mode="json", include={"blur"})], sort_keys=True)
@@ -112,11 +111,9 @@ class RunStore:
         current = {"identifiers": frame_digest(table.identifiers(secondary)), "rules": rules}
         if path.is_file() and current.items() <= self._note(secondary).items():
             return load_encoded(path)
-        fit = table.fit_encoding(secondary)
-        encoded = table.encode(secondary, self.secrets, fit)
+        encoded = table.encode(secondary, self.secrets)
         path.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
-        save_encoding_fit(fit, self.fit_path(secondary))
         save_encoded(encoded, path)
         with files.atomic_write(note) as part:
             part.write_text(json.dumps({**current, "fingerprint": encoded.fingerprint}))
@@ -129,22 +126,13 @@ class RunStore:
         return {}
 
     def encode_new(self, table: PartyData, secondary: str) -> EncodedTable:
-        """Return the filters of records that were not in the training table; words weigh as they did in training."""
-        fit = load_encoding_fit(self.fit_path(secondary))
-        fields = self.job.secondaries[secondary].encoding.fields
-        if fit is None and any(isinstance(field.encoding, FittedEncoding) for field in fields):
-            message = f"the word counts of job '{self.job.name}' are not in {self.folder}; train it again"
-            raise FileError(message, code="not-trained")
-        encoded = table.encode(secondary, self.secrets, fit)
+        """Return the filters of records that were not in the training table."""
+        encoded = table.encode(secondary, self.secrets)
         if self._note(secondary).get("fingerprint", encoded.fingerprint) != encoded.fingerprint:
             message = f"job '{self.job.name}' was linked with a different key from the one in the party file now"
             hint = "name the key that the job started with, or train a new job with the new key"
             raise FingerprintError(f"{message}; {hint}", code="linkage-key-changed", secondary=secondary)
         return encoded
-
-    def fit_path(self, secondary: str) -> Path:
-        """Return the path of what the encodings for one list learnt from the training table."""
-        return self.folder / ENCODED_FOLDER / f"{secondary}-fit.json"
 
     def encoded_path(self, secondary: str) -> Path:
         """Return the path of the filters for one list."""
@@ -152,25 +140,6 @@ class RunStore:
 
     def _checkpoints(self, name: str) -> party_model.CheckpointStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
-
-
-def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:
-    """Save what encodings learnt from a table for its owner alone: it may contain words of the table."""
-    with files.atomic_write(path, mode=0o600) as part:
-        part.write_text(json.dumps(fit, ensure_ascii=False), encoding="utf-8")
-
-
-def load_encoding_fit(path: Path) -> dict[str, Any] | None:
-    """Load what :func:`save_encoding_fit` saved; None where there is no such file."""
-    if not path.exists():
-        return None
-    try:
-        fit = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}; train or encode the first table again", code="damaged-file") from error
-    if not isinstance(fit, dict):
-        raise FileError(f"{path} is not a file of word counts; name another file", code="damaged-file")
-    return fit
 
 
 # The job's protection settings, applied with this party's secret. Noise depends on the secret and on what it protects,

@@ -28,12 +28,10 @@ from fedsim.linkage.encoding import (
     PlacePosition,
     Schema,
     SchemaField,
-    WordFilter,
-    choose_word_filter,
+    StringFilter,
 )
 from fedsim.linkage.encoding.column_encodings import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
-from fedsim.linkage.words import LEGAL_FORMS, WordRules
 from fedsim.privacy.geodesy import great_circle_metres, mean_place
 from fedsim.types import DEFAULT_K, Floats
 
@@ -382,8 +380,6 @@ MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
 MIN_SHRINKAGE = 0.01  # of a degree of longitude towards the poles
 YEAR_THRESHOLD, YEAR_ONES = 730.0, 40  # days, and ones in the filter of a year
-MIN_COMPANY_SHARE = 0.2  # of texts with a legal form, in names of companies
-SAMPLE_SIZE = 2_000  # texts of a column that decide on the size of its filters
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
 
@@ -454,8 +450,7 @@ def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[Identif
     filters: dict[IdentifierPair, Any] = {}
     for pair, columns in columns_of.items():
         if columns[0].kind == CellType.CATEGORY:
-            sample = [text for column in columns for text in column.filled.head(SAMPLE_SIZE).to_list()]
-            filters[pair] = choose_word_filter(sample, _start_filter(sample))
+            filters[pair] = StringFilter()
         else:
             filters[pair] = _numeric_filter(columns, _degree_limit(pair, columns))
     for lat, lon in _find_places(pairs, profiles):  # as many metres along both axes
@@ -464,17 +459,6 @@ def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[Identif
         filters[lat] = replace(filters[lat], threshold=float(f"{threshold:.3g}"))
         filters[lon] = replace(filters[lon], threshold=float(f"{threshold / shrinkage:.3g}"))
     yield from (SchemaField(pair.agreed, encoding) for pair, encoding in filters.items())
-
-
-def _start_filter(sample: Sequence[str]) -> WordFilter:
-    """Return a filter that writes legal forms in one way if the texts are names of companies, to judge by those forms.
-
-    Of generated firms and registers it finds .009 and .038 more first, of titles none.
-    """
-    plain, bare = WordRules(), WordRules(legal_forms=tuple(LEGAL_FORMS), drop_legal_forms=True)
-    words = zip(bare.split_all(sample), plain.split_all(sample), strict=True)
-    companies = sum(len(short) < len(whole) for short, whole in words)
-    return WordFilter(legal_forms=tuple(LEGAL_FORMS) if companies > MIN_COMPANY_SHARE * len(sample) else ())
 
 
 def _numeric_filter(columns: IdentifierProfiles, limit: float | None) -> FieldEncoding:

@@ -54,7 +54,7 @@ TERMS: dict[str, dict[str, Any]] = {
         "k": 3,
         "metric": "dice",
         "sigma": 0.4,
-        "schema": {"version": 1, "fields": [{"column": "district", "encoding": {"kind": "words", "bits": 256}}]},
+        "schema": {"version": 1, "fields": [{"column": "district", "encoding": {"kind": "string", "bits": 256}}]},
     },
 }
 DIRECT_TERMS: dict[str, dict[str, Any]] = {

@@ -24,10 +24,9 @@ from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.link_files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.linkage.soft_linkage import load_engine
-from fedsim.pipeline.party_table import encode_table, fit_encoding
+from fedsim.pipeline.party_table import encode_table
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
-from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable, LinkageResult
 
@@ -281,21 +280,15 @@ def run_encode(
     schema: Path,
     key: Path,
     out: Path,
-    fit: Path | None,
     separator: str | None,
     mode: OutputMode,
 ) -> None:
-    """Encode the identifiers of a table and write the filters; ``fit`` is used, or written if it does not exist."""
+    """Encode the identifiers of a table and write the filters."""
     inputs = [*source_files([table]), schema, key]
-    check_output_paths([out], inputs if fit is None else [*inputs, fit])
+    check_output_paths([out], inputs)
     agreed = read_schema(schema)
     frame = read_table(table, list(agreed.columns), separator=separator)
-    fitted = None if fit is None else load_encoding_fit(fit)
-    if fit is not None and fitted is None:
-        fitted = fit_encoding(agreed, frame, str(table))
-        check_output_paths([fit], inputs)
-        save_encoding_fit(fitted, fit)
-    encoded = encode_table(agreed, frame, Key.read(key), str(table), fit=fitted)
+    encoded = encode_table(agreed, frame, Key.read(key), str(table))
     save_encoded(encoded, out)
     size, fingerprint = {"records": len(encoded), "bits": encoded.n_bits}, encoded.fingerprint
     text = f"Wrote {out}: {fmt.pluralise(len(encoded), 'record')}, {encoded.n_bits:,} bits each."

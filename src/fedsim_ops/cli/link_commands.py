@@ -89,13 +89,6 @@ def encode(
     schema: Annotated[Path, option("FILE", "Encoding schema in JSON, the same for all parties.")],
     key: Annotated[Path, option("FILE", "Key file from `fedsim certs key`, the same for all parties.")],
     out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
-    fit: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Word frequencies of your first table: the file is written if missing, otherwise used. Keep it secret.",
-        ),
-    ] = None,
     separator: opt.Separator = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -103,9 +96,8 @@ def encode(
     """Encode the identifiers of a table as keyed bit filters.
 
     The coordinator links encoded tables with `fedsim link --metric hamming` or `dice`; it never sees an identifier.
-    Filters of kind `words` depend on word frequencies: use the same --fit file to encode later records the same way.
     """
     from fedsim.data.sql import parse_source
     from fedsim_ops.cli.link import run_encode
 
-    run_encode(parse_source(table), schema, key, out, fit, separator, OutputMode(quiet, as_json))
+    run_encode(parse_source(table), schema, key, out, separator, OutputMode(quiet, as_json))

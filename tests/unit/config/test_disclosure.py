@@ -30,7 +30,6 @@ def job_of(folder: Path, more: str = "", **changes: str) -> Job:
 
 def without_noise(folder: Path, more: str) -> Job:
     text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("tau = 0.01\n", "").replace("sigma = 0.4\n", "")
-    text = text.replace('hardening = [{ kind = "bit-flip", epsilon = 3.0 }]\n', "")
     path = folder / "job.toml"
     path.write_text(f"{text}{more}", encoding="utf-8")
     return read_job(path)
@@ -75,12 +74,6 @@ def test_the_owner_sees_the_settings_of_the_preset_and_its_guarantees(tmp_path):
 def test_a_job_without_noise_guarantees_nothing(tmp_path):
     [sentence] = privacy_guarantees(without_noise(tmp_path, ""))
     assert sentence.startswith("none")
-
-
-def test_the_guarantee_for_flipped_bits_counts_all_bits_of_a_record(tmp_path):
-    [sentence] = [sentence for sentence in privacy_guarantees(job_of(tmp_path)) if "e^6144" in sentence]
-    assert "e^3" in sentence
-    assert "2,048 bits" in sentence
 
 
 def test_the_note_on_reused_noise_is_shown_only_where_noise_is_drawn_once(tmp_path):

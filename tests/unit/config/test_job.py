@@ -64,7 +64,6 @@ def test_neither_the_layout_of_the_file_nor_an_address_changes_the_hash(tmp_path
         ("epochs = 40", "epochs = 41"),
         ("tau = 0.01", "tau = 0.011"),
         ("threshold = 365", "threshold = 364"),
-        ("epsilon = 3.0", "epsilon = 2.0"),
         ("wait_seconds = 60", ""),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, WordFilter
+from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, StringFilter
 from init_fixtures import BOTH, FIRST, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
 
 
@@ -96,7 +96,7 @@ def test_people_link_by_names_and_birth():
     people.rename({"First name": "first_name"}).write_csv("theirs.csv")
     fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--coordinator", "--label", "income")
     found = encodings(read_job(Path("job.toml")))
-    assert [type(encoding) for encoding in found.values()] == [WordFilter, DateFilter]
+    assert [type(encoding) for encoding in found.values()] == [StringFilter, DateFilter]
     assert (found["dob"].low, found["dob"].high) == (date(1946, 1, 1), date(1976, 12, 31))
     assert read_party_file(Path("theirs.toml")).identifiers == {"First name": "first_name"}
 
@@ -140,15 +140,6 @@ def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, th
     assert [(pair["primary"], pair["secondary"]) for pair in result["link_by"]] == list(zip(ours, theirs, strict=True))
     assert result["features"] == {"primary": ["visits"], "secondary": ["visits", "premium"]}
     assert result["warnings"] == []
-
-
-@pytest.mark.parametrize("form", ["Ltd", "the second"])
-def test_legal_forms_are_written_in_one_way_in_names_of_companies_only(form):
-    names = pl.Series("name", [f"{FIRST[row % 24]}{row} {form}" for row in range(200)])
-    for file in ("patienten.csv", "kasse.csv"):
-        PEOPLE.select(names, "visits", income=pl.int_range(200) % 90).write_csv(file)
-    fedsim("init", *REGISTERS, "--label", "income", "--yes", "--coordinator")
-    assert bool(encodings(read_job(Path("job.toml")))["name"].legal_forms) == (form == "Ltd")
 
 
 def test_titles_link_with_the_year_that_agrees_where_they_are_equal():

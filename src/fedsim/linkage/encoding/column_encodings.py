@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -516,56 +515,3 @@ class DatePosition:
     def points(self, column: IdentifierColumn) -> Floats:
         """Return the dates in units since 1970, not rounded, (n, 1)."""
         return column.days()[:, None] / self.days
-
-
-@dataclass(frozen=True)
-class BitFlip:
-    """Randomised response: flips every bit of every record independently with probability 1 / (1 + e^epsilon).
-
-    Parameters
-    ----------
-    epsilon
-        Local differential privacy of **one bit**. For filters that differ in w bits, it is w times epsilon; see
-        :meth:`record_epsilon`. Encoding a record again spends it again: the mean of many noisy copies is the filter.
-    """
-
-    KIND: ClassVar[str] = "bit-flip"
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        convert_scalars(self)
-        # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
-        validate_number(self.epsilon, "epsilon", above=0, below=36)
-
-    @property
-    def flip_probability(self) -> float:
-        """The probability that a bit is flipped.
-
-        >>> round(BitFlip(epsilon=3.0).flip_probability, 4)
-        0.0474
-        """
-        return 1 / (1 + math.exp(self.epsilon))
-
-    def record_epsilon(self, changed_bits: int) -> float:
-        """Return the differential privacy between records whose filters differ in at most ``changed_bits`` bits."""
-        return changed_bits * self.epsilon
-
-    def guarantee(self, changed_bits: int) -> str:
-        """Return the guarantee in one sentence, for records whose filters differ in at most ``changed_bits`` bits."""
-        return (
-            f"One noisy filter changes the odds on any bit by a factor of at most e^{self.epsilon:g}, and the odds "
-            f"between two records whose filters differ in {changed_bits:,} bits by at most "
-            f"e^{self.record_epsilon(changed_bits):g}; encoding a record again spends the same again."
-        )
-
-    def apply(self, bits: Bits, rng: np.random.Generator | None) -> Bits:
-        """Return noisy filters; the generator belongs to the holder of the table."""
-        if rng is None:
-            raise SettingError("bit-flip needs a generator; pass rng=numpy.random.default_rng()", code="no-generator")
-        n_bits, probability = 8 * bits.shape[1], self.flip_probability
-
-        def flips(rows: slice) -> Flags:
-            return rng.random((rows.stop - rows.start, n_bits)) < probability
-
-        return bits ^ pack_rows(len(bits), n_bits, flips)

@@ -253,7 +253,7 @@ def measure_linkage(
     queries = queries[np.sort(rng.permutation(len(queries))[:MAX_QUERIES])]
     k = min(k, len(candidates))
     key = Key(rng.bytes(32))
-    encoded = [schema.encode(table, key, rng) for table in (queries, candidates)]
+    encoded = [schema.encode(table, key) for table in (queries, candidates)]
     found, distance = _nearest(encoded, metric, k)
     plain, plain_distance = _nearest(_plain_tables(schema, (queries, candidates), key), metric, k)
     hits, clear = (found[:, :k, None] == plain[:, None, :k]).any(axis=1), None
@@ -335,7 +335,7 @@ def _plain_tables(schema: Schema, tables: Sequence[pl.DataFrame], key: Key) -> l
         if any(setting.name == "bits" for setting in fields(encoding)):
             encoding = replace(encoding, bits=REFERENCE_FACTOR * encoding.bits)
         longer.append(SchemaField(field.column, encoding, field.salt))
-    return [Schema(longer).encode(table, key) for table in tables]  # without hardening
+    return [Schema(longer).encode(table, key) for table in tables]
 
 
 def _points(field: SchemaField) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.column_encodings import (
-    BitFlip,
     DatePosition,
     IdentifierColumn,
     NumberPosition,
@@ -32,7 +30,7 @@ from fedsim.validation import MAX_FILTER_BITS
 
 CONCATENATE = {"kind": "concatenate"}  # the filters of a record lie side by side, as every description has said
 # Of earlier versions; descriptions that name one are refused.
-REMOVED_KINDS = ("sample", "union", "shuffle", "xor-fold", "balance")
+REMOVED_KINDS = ("sample", "union", "shuffle", "xor-fold", "balance", "bit-flip", "words")
 # Increment it whenever the same schema and key would produce different bits, so that the fingerprints differ.
 SCHEMA_VERSION = 1
 MAX_FIELDS = 64
@@ -162,21 +160,6 @@ class PlaceEncoding(Protocol):
     def encode_place(self, latitude: IdentifierColumn, longitude: IdentifierColumn, subkey: bytes) -> Bits: ...
 
 
-@runtime_checkable
-class FittedEncoding(Protocol):
-    """An encoding that depends on frequencies in a party's own column; ``encode`` takes the result of ``fit``.
-
-    The fit on the training table is also used to encode later records. It never leaves its party.
-    """
-
-    def fit(self, column: IdentifierColumn) -> dict[str, Any]:
-        """Return what is needed to encode later records, in JSON types."""
-        ...
-
-
-HARDENINGS = {BitFlip.KIND: BitFlip}
-
-
 @dataclass(frozen=True)
 class SchemaField:
     """A column of the schema and its encoding.
@@ -248,7 +231,7 @@ def element_to_dict(element: Any) -> dict[str, Any]:
         elif setting_type(field) == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
             value = float(value)
         settings[field.name] = value
-    return settings | dict(getattr(element, "REMOVED", {}))
+    return settings
 
 
 def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, described: object, where: str) -> ElementType:
@@ -256,15 +239,11 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
     settings = dict(_require(Mapping, described, where))
     kind = settings.pop("kind", None)
     if kind in REMOVED_KINDS:
-        message = f"{where}: '{kind}' is gone, because it stops no attack on filters; remove it, or flip bits"
+        message = f"{where}: '{kind}' is gone; use the paper's filters, or link by tokens without a coordinator"
         raise SettingError(message, code="removed-setting", where=where)
     if not isinstance(kind, str) or kind not in kinds:
         raise SettingError(f"{where}: unknown kind {kind!r}{_suggest(kind, kinds)}", code="unknown-kind", where=where)
     element: Any = kinds[kind]
-    for name, value in getattr(element, "REMOVED", {}).items():
-        if settings.pop(name, value) != value:
-            message = f"{where} ({kind}): the setting {name!r} is gone; remove it, and prepare the column instead"
-            raise SettingError(message, code="removed-setting", where=where, name=name)
     fields = {field.name: field for field in dataclasses.fields(element)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
     _check_keys(settings, fields, required, f"{where} ({kind})")
@@ -343,8 +322,6 @@ class Schema:
     ----------
     fields
         The columns and their encodings.
-    hardening
-        At most one :class:`BitFlip`, which makes the filters harder to decode.
 
     Examples
     --------
@@ -355,23 +332,19 @@ class Schema:
     """
 
     fields: Sequence[SchemaField]
-    hardening: Sequence[BitFlip] = ()
 
     def __post_init__(self) -> None:
         # Tuples, so that equal schemas compare equal and cannot change once their fingerprint is computed.
         object.__setattr__(self, "fields", _check_elements("fields", self.fields, SchemaField, "SchemaField(...)"))
-        object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, BitFlip, "BitFlip(2.0)"))
         if not 1 <= len(self.fields) <= MAX_FIELDS:
             message = f"the schema has {len(self.fields)} fields; give 1 to {MAX_FIELDS}"
             raise SettingError(message, code="bad-field-count", limit=MAX_FIELDS)
-        if len(self.hardening) > 1:
-            raise SettingError("the schema flips bits twice; keep one bit-flip, for one epsilon", code="two-bit-flips")
         if self.n_bits > MAX_FILTER_BITS:
             message = f"the fields have {self.n_bits} bits together; use smaller filters, at most {MAX_FILTER_BITS}"
             raise SettingError(message, code="filter-too-large", limit=MAX_FILTER_BITS)
         positions = [isinstance(field.encoding, POSITIONS) for field in self.fields]
-        if any(positions) and not (all(positions) and not self.hardening):
-            rule = "positions can only be beside other positions, without hardening"
+        if any(positions) and not all(positions):
+            rule = "positions can only be beside other positions"
             message = f"{rule}; encode every field as a filter, or every field as a position"
             raise SettingError(message, code="mixed-schema")
 
@@ -409,14 +382,6 @@ class Schema:
         """Bits per record."""
         return sum(field.encoding.bits for field in self.fields)
 
-    @property
-    def record_epsilon(self) -> float | None:
-        """Differential privacy between any two records, assuming that all bits differ; None if no bit is flipped.
-
-        This worst case is large at useful flip rates: 2,048 for 1,024 bits at epsilon 2.
-        """
-        return next((step.record_epsilon(self.n_bits) for step in self.hardening), None)
-
     def fingerprint(self, key: Key) -> str:
         """Return 64 hexadecimal digits that identify the schema and key without revealing them."""
         return self.subkey(key, "fingerprint").hex()
@@ -429,19 +394,6 @@ class Schema:
         # Every subkey depends on the complete schema: filters of two projects cannot be joined, even with the same key.
         return key.derive(f"{purpose} of {self._description()}")
 
-    def fit(self, records: Any, table: str = "primary") -> dict[str, Any]:
-        """Return what encodings learn from a party's own table, in JSON types.
-
-        Pass it to :meth:`encode` for later records. It may contain words from the table: keep it with the table.
-        """
-        columns = read_columns(records, self.columns, table)
-        fitted = {
-            str(index): field.encoding.fit(self._present(columns[field.column]))
-            for index, field in enumerate(self.fields)
-            if isinstance(field.encoding, FittedEncoding)
-        }
-        return {"schema": hashlib.sha256(self._description().encode()).hexdigest(), "fields": fitted}
-
     def _present(self, column: IdentifierColumn) -> IdentifierColumn:
         """Return the column without missing values, if the schema allows them."""
         if not self.allows_gaps or (present := column.present()).all():
@@ -452,9 +404,7 @@ class Schema:
         self,
         records: Any,
         key: Key,
-        rng: np.random.Generator | None = None,
         table: str = "primary",
-        fit: Mapping[str, Any] | None = None,
     ) -> EncodedTable:
         """Encode a table in a form that the coordinator may see.
 
@@ -464,32 +414,20 @@ class Schema:
             A dictionary of columns, or a pandas, polars or Arrow table.
         key
             The secret that the parties share.
-        rng
-            Random generator, for schemas that flip bits.
         table
             Name of the table in error messages.
-        fit
-            The result of :meth:`fit` on an earlier table; by default, encodings are fitted to these records.
         """
-        if not isinstance(rng, np.random.Generator | None):
-            raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
-        columns, filters, fitted = read_columns(records, self.columns, table), [], self._fitted_fields(fit)
+        columns, filters = read_columns(records, self.columns, table), []
         for index, field in enumerate(self.fields):
-            options = {"fit": fitted[str(index)]} if str(index) in fitted else {}
-            filters.append(self._encode_field(field, columns, self.subkey(key, f"field {index}"), options))
+            filters.append(self._encode_field(field, columns, self.subkey(key, f"field {index}")))
         if self.allows_gaps and filters:
             lacking = ~np.any([part.any(axis=1) for part in filters], axis=0)
             columns[self.fields[0].column].refuse(
                 lacking, "has no identifier at all; drop the record", "no-identifiers"
             )
-        bits = np.hstack(filters)
-        for step in self.hardening:
-            bits = step.apply(bits, rng)
-        return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
+        return EncodedTable(bits=np.hstack(filters), n_bits=self.n_bits, fingerprint=self.fingerprint(key))
 
-    def _encode_field(
-        self, field: SchemaField, columns: Mapping[str, IdentifierColumn], subkey: bytes, options: dict[str, Any]
-    ) -> Bits:
+    def _encode_field(self, field: SchemaField, columns: Mapping[str, IdentifierColumn], subkey: bytes) -> Bits:
         """Return the filters of a field; they are empty where it is missing and the schema allows that."""
         column, salt = columns[field.column], columns.get(field.salt or "")
         present = column.present() if self.allows_gaps else None
@@ -497,11 +435,11 @@ class Schema:
         if rows is not None:
             column, salt = column.take(rows), salt.take(rows) if salt else None
         if salt is not None and isinstance(field.encoding, SaltedEncoding):
-            bits = field.encoding.encode_salted(column, salt, subkey, **options)
+            bits = field.encoding.encode_salted(column, salt, subkey)
         elif field.longitude is not None and isinstance(field.encoding, PlaceEncoding):
             bits = field.encoding.encode_place(column, columns[field.longitude], subkey)
         else:
-            bits = field.encoding.encode(column, subkey, **options)
+            bits = field.encoding.encode(column, subkey)
         if rows is None or present is None:
             return bits
         complete = np.zeros((len(present), bits.shape[1]), dtype=np.uint8)
@@ -519,7 +457,7 @@ class Schema:
             "version": SCHEMA_VERSION,
             "fields": fields,
             "combine": CONCATENATE,
-            "hardening": [element_to_dict(step) for step in self.hardening],
+            "hardening": [],  # of earlier versions, whose fingerprints have it
         }
 
     @classmethod
@@ -539,23 +477,13 @@ class Schema:
         if settings.get("combine", CONCATENATE) != CONCATENATE:
             message = "combine: fields always lie side by side; remove this setting, and choose bits for each field"
             raise SettingError(message, code="removed-setting", where="combine")
-        steps = _require(list | tuple, settings.get("hardening", ()), "schema, hardening")
-        return cls(fields, [element_from_dict(HARDENINGS, step, f"hardening {at}") for at, step in enumerate(steps, 1)])
+        if settings.get("hardening"):
+            message = "hardening: flipped bits cost more recall than they protect; remove it, or link by tokens"
+            raise SettingError(message, code="removed-setting", where="hardening")
+        return cls(fields)
 
     def _description(self) -> str:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-
-    def _fitted_fields(self, fit: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return the fit of each field that has one; a fit of another schema is rejected."""
-        if fit is None:
-            return {}
-        fields = fit.get("fields")
-        needed = {str(index) for index, field in enumerate(self.fields) if isinstance(field.encoding, FittedEncoding)}
-        same = fit.get("schema") == hashlib.sha256(self._description().encode()).hexdigest()
-        if not same or not isinstance(fields, Mapping) or set(fields) != needed:
-            message = "the word counts are damaged or belong to another schema; train or encode the first table again"
-            raise InputError(message, code="bad-word-counts")
-        return fields
 
 
 def _check_elements(name: str, given: Any, kind: type, example: str) -> tuple[Any, ...]:

@@ -46,7 +46,6 @@ fields = [
   { column = "lat", encoding = { kind = "numeric", low = 0.9, high = 1.8, threshold = 0.05 } },
   { column = "lon", encoding = { kind = "numeric", low = 103.3, high = 104.4, threshold = 0.05 } },
 ]
-hardening = [{ kind = "bit-flip", epsilon = 4.0 }]
 """
 PARTY = """
 name = "{name}"

@@ -7,10 +7,10 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import InputError
 from fedsim.linkage import topk
-from fedsim.linkage.encoding import Key, NumberPosition, NumericFilter, Schema, SchemaField, StringFilter, WordFilter
+from fedsim.linkage.encoding import Key, NumberPosition, NumericFilter, Schema, SchemaField, StringFilter
 
 KEY = Key(bytes(32))
-PEOPLE = Schema([SchemaField("name", WordFilter(common_words=("the",))), SchemaField("age", NumericFilter(0, 120, 5))])
+PEOPLE = Schema([SchemaField("name", StringFilter()), SchemaField("age", NumericFilter(0, 120, 5))])
 TABLE = {"name": ["ada", None, "alan", None], "age": [36.0, 41.0, None, 50.0]}
 
 
@@ -45,10 +45,3 @@ def test_a_fault_beside_gaps_is_named_by_its_row_in_the_table():
 def test_a_single_field_and_positions_need_every_value(encoding):
     with raises(InputError, "missing-cell"):
         Schema([SchemaField("age", encoding)]).encode({"age": np.array([1.0, np.nan])}, KEY)
-
-
-def test_words_are_counted_over_the_names_that_are_there():
-    schema = Schema([SchemaField("name", WordFilter()), SchemaField("town", StringFilter())])
-    records = {"name": ["belgor ltd", None, "halver ltd"], "town": ["rome", "oslo", "rome"]}
-    assert schema.fit(records)["fields"]["0"]["texts"] == 2
-    assert schema.encode(records, KEY).bits.shape == (3, 256)

@@ -7,7 +7,6 @@ from error_fixtures import raises
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import topk
 from fedsim.linkage.encoding import (
-    BitFlip,
     DatePosition,
     IdentifierColumn,
     Key,
@@ -98,8 +97,6 @@ def test_a_schema_refuses_what_positions_cannot_do():
     place = PLACE.fields[0]
     with raises(SettingError, "mixed-schema"):
         Schema([place, SchemaField("name", StringFilter())])
-    with raises(SettingError, "mixed-schema"):
-        Schema([place], hardening=[BitFlip(2.0)])
     with raises(SettingError, "bad-longitude"):
         SchemaField("lat", PlacePosition())
     with raises(SettingError, "bad-longitude"):

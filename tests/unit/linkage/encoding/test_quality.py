@@ -11,7 +11,6 @@ from fedsim.linkage.encoding import (
     Schema,
     SchemaField,
     StringFilter,
-    WordFilter,
 )
 from fedsim.linkage.encoding.quality import judge_received_links, measure_linkage
 from fedsim.types import EncodedTable
@@ -72,7 +71,7 @@ def firms(n, seed=0):
 
 
 def names(**settings):
-    return Schema([SchemaField("name", WordFilter(**settings))])
+    return Schema([SchemaField("name", StringFilter(**settings))])
 
 
 def test_strangers_count_for_coverage_but_not_for_recall():

@@ -12,7 +12,6 @@ import pytest
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import (
-    BitFlip,
     DateFilter,
     Key,
     NumericFilter,
@@ -28,7 +27,6 @@ BORN = SchemaField("born", DateFilter(date(1800, 1, 1), date(2030, 12, 31), thre
 HEIGHT = SchemaField("height", NumericFilter(0, 3, 0.2))
 FULL = Schema(
     [SchemaField("name", StringFilter(q=3), salt="born"), BORN, HEIGHT],
-    [BitFlip(2.0)],
 )
 
 
@@ -52,13 +50,13 @@ def test_equal_schemas_have_equal_fingerprints_whoever_wrote_them():
 
 
 def test_any_change_of_schema_or_key_changes_the_fingerprint():
-    schemas = [Schema([NAME]), Schema([NAME, BORN]), Schema([BORN, NAME]), Schema([NAME], [BitFlip(2.0)])]
+    schemas = [Schema([NAME]), Schema([NAME, BORN]), Schema([BORN, NAME])]
     schemas += [
         Schema([SchemaField("name", StringFilter(q=3))]),
         Schema([SchemaField("name", StringFilter(), salt="born")]),
     ]
     prints = {schema.fingerprint(key) for schema in schemas for key in (KEY, Key(bytes(32)))}
-    assert len(prints) == 12
+    assert len(prints) == 10
 
 
 def test_an_encoded_table_has_the_bits_and_fingerprint_it_states():
@@ -91,14 +89,11 @@ def test_a_column_that_is_a_single_value_is_refused():
     assert "Ann" not in str(caught.value)
 
 
-def test_a_key_or_chance_of_the_wrong_type_is_refused_without_showing_it():
+def test_a_key_of_the_wrong_type_is_refused_without_showing_it():
     with pytest.raises(SettingError) as caught:
-        FULL.encode(PEOPLE, "canary", np.random.default_rng())
+        FULL.encode(PEOPLE, "canary")
     assert caught.value.code == "bad-key"
     assert "canary" not in str(caught.value)
-    with pytest.raises(SettingError) as caught:
-        FULL.encode(PEOPLE, KEY, 3)
-    assert caught.value.code == "bad-rng"
 
 
 BAD_PARTS = [
@@ -106,8 +101,6 @@ BAD_PARTS = [
     lambda: Schema("n"),
     lambda: Schema(5),
     lambda: Schema([SchemaField]),
-    lambda: Schema([NAME], hardening=["bit-flip"]),
-    lambda: Schema([NAME], hardening=BitFlip(2.0)),
     lambda: SchemaField("n", "string"),
 ]
 
@@ -125,9 +118,8 @@ def test_numpy_scalars_are_settings_like_any_other():
             SchemaField("name", StringFilter(np.int64(2), hashes=np.int32(20), padded=np.bool_(True))),
             SchemaField("height", NumericFilter(np.float32(0), np.int8(3), np.float32(0.25))),
         ],
-        [BitFlip(np.float32(2))],
     )
-    plain = Schema([NAME, SchemaField("height", NumericFilter(0, 3, 0.25))], [BitFlip(2.0)])
+    plain = Schema([NAME, SchemaField("height", NumericFilter(0, 3, 0.25))])
     assert Schema.from_dict(json.loads(json.dumps(numpy.to_dict()))) == plain
     assert numpy.fingerprint(KEY) == plain.fingerprint(KEY)
     assert type(numpy.fields[1].encoding.threshold) is float
@@ -152,17 +144,6 @@ def test_columns_are_those_of_fields_and_salts():
     assert FULL.columns == ("name", "born", "height")
 
 
-def test_the_stated_epsilon_counts_the_bits_that_are_flipped():
-    assert Schema([NAME]).record_epsilon is None
-    assert FULL.record_epsilon == 2.0 * 3072
-
-
-def test_flipping_bits_needs_chance():
-    with pytest.raises(SettingError) as caught:
-        FULL.encode(PEOPLE, KEY)
-    assert caught.value.code == "no-generator"
-
-
 BAD_TABLES = [
     {"nam": ["a"]},
     {"name": ["a", None], "born": ["2000-01-01", None]},
@@ -185,7 +166,7 @@ def test_a_salt_of_another_length_is_refused():
 
 
 def described(**changes):
-    return {**Schema([NAME, HEIGHT], hardening=[BitFlip(2.0)]).to_dict(), **changes}
+    return {**Schema([NAME, HEIGHT]).to_dict(), **changes}
 
 
 NUMERIC = {"kind": "numeric", "low": 0, "high": 1, "threshold": 0.1}
@@ -208,10 +189,7 @@ BAD_SCHEMAS = [
     (described(fields=[{"column": "a", "encoding": {**NUMERIC, "kind": "date"}}]), "bad-date"),
     (described(combine={"kind": "union"}), "removed-setting"),
     (described(hardening=[{"kind": "balance"}]), "removed-setting"),
-    (described(fields=[{"column": "a", "encoding": {"kind": "words", "casefold": False}}]), "removed-setting"),
-    (described(hardening=[{"kind": "bit-flip"}]), "missing-setting"),
-    (described(hardening=[{"kind": "bit-flip", "epsilon": 1}] * 2), "two-bit-flips"),
-    (described(hardening=[{"kind": "flip"}]), "unknown-kind"),
+    (described(fields=[{"column": "a", "encoding": {"kind": "words"}}]), "removed-setting"),
 ]
 
 
