@@ -41,14 +41,16 @@ from fedsim.training import Hook
 from fedsim.training.loop import TrainingOutline
 
 MARKER_FILE, COMPARE_FOLDER = ".fedsim-try", "compare"
-SMALL_RECORDS, SMALL_MINUTES, USUAL_MINUTES = 2_000, 0.8, 4.0  # default budgets, by the records of the primary
+SMALL_RECORDS, SMALL_MINUTES, USUAL_MINUTES = 2_000, 0.8, 4.0  # default budgets, by the size of the tables
 LINK_SHARE, TOKEN_SECONDS = 0.4, 1.5e-5  # of the budget for the linkage; of a token, measured on one core
+COUNTED_RECORDS = 300  # of a table, for its tokens
 TREE_SHARE = 0.15  # of what is left, for trees and the page
 MAX_UNLINKED = 0.5
 NOT_FOUND = (
-    "No contribution was found. Perhaps the tables do not describe the same things, these columns do not link them, or "
-    "this comparison is too short to see a small one."
+    "Perhaps the tables do not describe the same things, these columns do not link them, or this comparison is too "
+    "short to see a small contribution."
 )
+SAMPLED = "Only a sample of the partner's records was linked, so the contribution of all may be larger."
 
 
 def run_try(request: InitRequest, out: Path, minutes: float | None, mode: OutputMode) -> None:
@@ -64,11 +66,12 @@ def run_try(request: InitRequest, out: Path, minutes: float | None, mode: Output
     cases = JobCases.read(job, files, out / COMPARE_FOLDER, "")
     (partner,) = cases.secondaries.values()
     _refuse_copy(cases.primary, partner)
-    minutes = minutes or (SMALL_MINUTES if len(cases.primary) <= SMALL_RECORDS else USUAL_MINUTES)
+    is_small = len(cases.primary) <= SMALL_RECORDS and len(partner) <= 5 * SMALL_RECORDS
+    minutes = minutes or (SMALL_MINUTES if is_small else USUAL_MINUTES)
     budget = 60 * minutes
     print_lines(_proposal_lines(summary, cases)) if not mode.silent else None
-    work = _workload(cases)
-    cases, sampled = _sample_tables(cases, work, budget)
+    records = len(cases.primary)
+    cases, sampled = _sample_tables(cases, budget)
     say(format_line("time", f"about {minutes:g} min at most; --minutes sets it"))
     torch.set_num_threads(job.training.threads)
     began = time.perf_counter()
@@ -81,6 +84,7 @@ def run_try(request: InitRequest, out: Path, minutes: float | None, mode: Output
     full = trial.full_plan(work, job.training.patience)
     left = (budget - (time.perf_counter() - started)) * (1 - TREE_SHARE)
     plan = trial.choose_plan(work, full, left, speed)
+    full = replace(full, records=records)
     reduced = [*sampled, *plan.reductions(full)]
     say(format_line("train", f"{plan}; about {format_duration(trial.plan_seconds(work, plan, speed))}"))
     if reduced:
@@ -88,7 +92,8 @@ def run_try(request: InitRequest, out: Path, minutes: float | None, mode: Output
     ladder = _train(cases, plan, work, speed, _rungs(job, plan.settings(job.training.settings)), store, mode)
     value = ladder.to_dict()
     write_json(out / COMPARE_FOLDER / LADDER_FILE, value)
-    warnings = [*summary["warnings"], *_link_warnings(arrays), *([NOT_FOUND] if _is_unclear(value) else [])]
+    warnings = [*summary["warnings"], *_link_warnings(arrays), *([SAMPLED] if sampled else [])]
+    warnings += [NOT_FOUND] if _is_unclear(value) else []
     command = _next_command(request, out, minutes)
     page = write_comparison_page(
         out / COMPARE_FOLDER,
@@ -159,21 +164,30 @@ def _workload(cases: JobCases) -> Workload:
     return build_workload(cases.job, {name: len(table) for name, table in tables.items()}, columns)
 
 
-def _sample_tables(cases: JobCases, work: Workload, budget: float) -> tuple[JobCases, list[str]]:
+def _sample_tables(cases: JobCases, budget: float) -> tuple[JobCases, list[str]]:
     """Return the tables, or a sample of each where the linkage of all records would take too much of the time."""
-    needed = TOKEN_SECONDS * sum(each.sent + each.entries for each in work.lists)
+    (name,) = cases.secondaries
+    needed = TOKEN_SECONDS * sum(_count_tokens(table, name) for table in (cases.primary, *cases.secondaries.values()))
     share = LINK_SHARE * budget / max(needed, 1.0)
     if share >= 1:
         return cases, []
-    rng, notes = np.random.default_rng(cases.job.seed), []
+    rng = np.random.default_rng(cases.job.seed)
 
     def sample(table: PartyData) -> PartyData:
         size = max(min(trial.MIN_RECORDS, len(table)), round(share * len(table)))
-        notes.append(f"a sample of {size:,} of {len(table):,} records of {table.own.name}")
         return table.take(np.sort(rng.permutation(len(table))[:size]))
 
-    secondaries = {name: sample(table) for name, table in cases.secondaries.items()}
-    return replace(cases, primary=sample(cases.primary), secondaries=secondaries), notes
+    partner = cases.secondaries[name]
+    sampled = replace(cases, primary=sample(cases.primary), secondaries={name: sample(partner)})
+    return sampled, [f"{len(sampled.secondaries[name]):,} of {len(partner):,} records of {name}"]
+
+
+def _count_tokens(table: PartyData, secondary: str) -> float:
+    """Return about how many tokens the identifiers of a table have, from those of its first records."""
+    some = table.take(np.arange(min(len(table), COUNTED_RECORDS)))
+    schema = table.job.secondaries[secondary].token_schema
+    counts = (len(field.tokens.token) for field in schema.row_tokens(some.token_identifiers(secondary)))
+    return sum(counts) * len(table) / len(some)
 
 
 def _describe_links(arrays: SplitArrays) -> str:

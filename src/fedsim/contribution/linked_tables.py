@@ -125,8 +125,6 @@ class TokenLinkedTable(TableOfJob):
         links = self._linker.link(self.primary.table.token_identifiers(self.name), training)
         rows, place = np.unique(links.partner, return_inverse=True)
         vectors, every = self._linker.vectors_of(rows), np.arange(len(self.equal))
-        # Tables that hardly link open fewer rows than a list has places; no list has the rows that are added.
-        vectors = np.pad(vectors, ((0, max(0, links.partner.shape[1] - len(rows))), (0, 0)))
         # Pseudonyms hide which row is the exact match, but rows with the same vector are one to a model.
         found = {vector.tobytes(): at for at, vector in enumerate(vectors)}
         at = np.array([found.get(vector.tobytes(), -1) for vector in self.embedding] + [-1])

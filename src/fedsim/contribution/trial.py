@@ -37,7 +37,7 @@ TRIAL_RUNGS = tuple(
 N_TRAININGS = 11  # those, the two parts of the placebo and the network that it shares
 LARGE_NETWORKS, SMALL_NETWORKS, SMALL_COST = 3, 2, 0.2  # cost of a network without partners, relative to one with them
 USUAL_SHARE = 0.6  # of the epochs, before the patience is over
-MANY_SEEDS, MIN_EPOCHS, MIN_RECORDS = 3, 8, 500
+MANY_SEEDS, MIN_EPOCHS, MIN_RECORDS = 3, 12, 500
 PILOT_RECORDS, PILOT_EPOCHS = 1_000, 2
 
 
@@ -108,7 +108,7 @@ def choose_plan(work: Workload, full: TrialPlan, seconds: float, speed: float) -
 
 
 def _plans(full: TrialPlan) -> Iterator[TrialPlan]:
-    """Yield plans from the most to the least thorough; records are left out last."""
+    """Yield plans from the most to the least thorough: members are left out first, then epochs and records in turn."""
     yield replace(full, seeds=MANY_SEEDS)
     yield full
     plan = full
@@ -116,12 +116,11 @@ def _plans(full: TrialPlan) -> Iterator[TrialPlan]:
         if members < plan.members:
             plan = replace(plan, members=members)
             yield plan
-    while plan.epochs > MIN_EPOCHS:
-        epochs = max(MIN_EPOCHS, plan.epochs // 2)
+    while plan.epochs > MIN_EPOCHS or plan.records > MIN_RECORDS:
+        epochs = max(min(plan.epochs, MIN_EPOCHS), plan.epochs // 2)
         plan = replace(plan, epochs=epochs, patience=min(plan.patience, max(2, epochs // 4)))
         yield plan
-    while plan.records > MIN_RECORDS:
-        plan = replace(plan, records=max(MIN_RECORDS, plan.records // 2))
+        plan = replace(plan, records=max(min(plan.records, MIN_RECORDS), plan.records // 2))
         yield plan
 
 

@@ -75,8 +75,17 @@ def test_unrelated_tables_get_a_warning_and_no_contribution() -> None:
     assert isinstance(ladder, dict)
     assert isinstance(warnings, list)
     assert any("do not overlap" in warning for warning in warnings)
-    assert any("no similar record" in warning for warning in warnings)
     assert ladder["headline"].startswith("No contribution") or "does not help" in ladder["headline"]
+
+
+def test_names_that_no_record_shares_get_a_warning() -> None:
+    rng = np.random.default_rng(5)
+    for name, table, letters in (("a.csv", TOWN.flats, "abcde"), ("b.csv", TOWN.rentals, "vwxyz")):
+        words = ["".join(rng.choice(list(letters), 8)) for _ in range(len(table))]
+        table.drop("lat", "lon").with_columns(name=pl.Series(words)).write_csv(name)
+    warnings = result("a.csv", "b.csv", "--on", "name")["warnings"]
+    assert isinstance(warnings, list)
+    assert any("no similar record" in warning for warning in warnings)
 
 
 def test_classes_that_link_by_text_and_dates_with_missing_cells_can_be_tried() -> None:

@@ -64,7 +64,7 @@ def test_more_time_never_trains_less() -> None:
 def test_without_time_the_smallest_plan_is_trained_and_says_all_that_it_leaves_out() -> None:
     plan = choose_plan(WORK, FULL, 0.0, speed=1.0)
     assert (plan.records, plan.epochs, plan.members) == (MIN_RECORDS, MIN_EPOCHS, 2)
-    assert plan.reductions(FULL) == ["500 of 5,000 records", "8 of 40 epochs", "2 of 8 members per network"]
+    assert plan.reductions(FULL) == ["500 of 5,000 records", "12 of 40 epochs", "2 of 8 members per network"]
 
 
 def test_a_slower_machine_gets_a_smaller_plan() -> None:
