@@ -21,13 +21,16 @@ STUDIES = (
     "table-real",
     "figure-synthetic",
     "figure-privacy",
+    "figure-privacy-sample",
     "figure-privacy-firms",
     "figure-k",
+    "figure-k-sample",
     "table-multiparty",
     "table-several-secondaries",
     "table-random-features",
     "table-modern-random",
     "table-similarity-metrics",
+    "table-similarity-metrics-sample",
     "table-single-party",
 )
 PLANNED = (*STUDIES, LEADERBOARD, ALL)  # the others train too little to distribute

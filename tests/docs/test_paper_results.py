@@ -11,6 +11,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fedsim_lab.result_table import study_result_sheet
+from fedsim_lab.stored_trainings import StoredTrainings
+from fedsim_lab.study_config import read_study
+from fedsim_lab.study_runner import StudyContext, run_study
+
 PROJECT = Path(__file__).parents[2]
 PAGE = PROJECT / "docs" / "results-paper.md"
 STORED = PROJECT / "experiments" / "results" / "paper"
@@ -27,6 +32,8 @@ SETTINGS = {
     "0.002",
     "0.003",
     "0.0001",
+    "0.01",
+    "0.005",
     "1.0",
     "0.3",
 }  # noise, tau and learning rates
@@ -108,6 +115,14 @@ def test_every_section_says_what_differs_from_the_paper() -> None:
     ]
     lacking = [part.splitlines()[0] for part in measured if "Differs from the" not in part.replace("\n", " ")]
     assert lacking == ["Figure 5b: Delta and the gain over Top1Sim"]  # the trainings of table 1
+
+
+def test_the_stored_trainings_of_random_identifiers_are_found(tmp_path: Path) -> None:
+    study = read_study(PROJECT / "experiments" / "paper" / "table-modern-random.toml")
+    bench = StudyContext(None, tmp_path, 2, stored=StoredTrainings(STORED / "trainings.jsonl"))
+    sheet = study_result_sheet(study, run_study(study, bench), 0.0)
+    stored = json.loads((STORED / "table-modern-random.json").read_text())
+    assert json.loads(json.dumps(sheet.as_dict()))["tables"] == stored["tables"]
 
 
 def test_a_figure_that_is_not_stored_is_noticed() -> None:
