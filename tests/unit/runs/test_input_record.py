@@ -119,7 +119,8 @@ def test_a_table_that_was_only_written_again_is_not_read_as_changed(folder):
 def test_again_trains_with_the_changed_table_and_then_the_result_is_of_that_table(folder):
     job, own = read_job(Path("job.toml")), read_party_file(Path("city.toml"))
     before = read_run_record(run_path(job, own))
-    secret = (run_path(job, own) / "secret").read_bytes()
+    secret = bytes(range(32))
+    (run_path(job, own) / "secret").write_bytes(secret)
     change_rents("flats.csv")
     assert run(*TRAIN, "--again").exit_code == ExitCode.DONE
     after = read_run_record(run_path(job, own))
