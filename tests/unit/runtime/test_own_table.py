@@ -133,6 +133,13 @@ def test_files_of_another_job_or_party_are_refused(tmp_path, place):
         taken(place, written(two, SCHOOLS))
 
 
+def test_a_file_of_a_release_with_other_tokens_is_refused(place, monkeypatch):
+    path = written(place)
+    monkeypatch.setattr("fedsim.linkage.direct.token_schema.TOKEN_VERSION", -1)
+    with raises(FingerprintError, "schemas-differ"):
+        taken(place, path)
+
+
 def test_only_jobs_that_were_approved_are_written_to_a_file(place):
     place.job_path.write_text(place.job_path.read_text().replace("seed = 7", "seed = 8"))
     with raises(ApprovalError, "job-changed"):
