@@ -64,6 +64,14 @@ def test_the_first_report_takes_at_most_eight_commands() -> None:
     assert 1 < len(commands) <= 8
 
 
+def test_two_organisations_train_with_seven_commands_and_four_files_that_are_sent() -> None:
+    text = "".join(block.text for block in blocks(DOCS / "organisations.md")).partition("$ fedsim privacy")[0]
+    commands = [line.split()[1:] for line in text.splitlines() if line.startswith("$ ")]
+    assert sum(words[0] == "fedsim" for words in commands) == 7
+    sent = [words[1:-1] for words in commands if words[0] == "cp"]
+    assert len([file for files in sent for file in files]) + 1 == 4  # the request to sign is read where it was created
+
+
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=named)
 def test_links_lead_somewhere_and_commands_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
