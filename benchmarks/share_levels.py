@@ -1,14 +1,16 @@
 """Measure what each share level keeps of a partner's contribution, for ``docs/privacy-results.md``.
 
-``FEDSIM_DATA=/data fedsim lab bench share_levels -- city firms films vgsales house hdb`` prints a line per case. Gains
-are those of boosted trees on random splits, two seeds; links are exact, so that only the level differs. A placebo has
-the same links, with the partner's rows permuted before they are grouped.
+``FEDSIM_DATA=/data fedsim lab bench share_levels -- city firms films vgsales house hdb`` prints a line per case, and
+``-- attacks`` what the audit finds. Gains are those of boosted trees on random splits, two seeds; links are exact, so
+that only the level differs. A placebo has the same links, with the partner's rows permuted before they are grouped.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -20,9 +22,13 @@ from fedsim.linkage.direct.token_kinds import PlaceTokens
 from fedsim.linkage.direct.token_schema import TokenField, TokenSchema
 from fedsim.linkage.encoding import normalise_text
 from fedsim.types import Floats, Integers
+from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES
+from fedsim_audit.audit_report import AuditSettings
+from fedsim_audit.audit_run import audit_job
 from fedsim_lab.datasets import load_dataset
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.generated import generate_firms
+from fedsim_lab.faults.local_job import RENTALS, create_local_job, small_tables
 from linkage_data import DATA
 
 RECORDS, SEEDS = 10_000, (0, 1)
@@ -140,6 +146,22 @@ def title_match(case: Dataset) -> Integers:
     return np.array([first.get(normalise_text(str(title)), -1) for title in titles], np.int64)
 
 
+def attacks() -> Iterator[str]:
+    """Yield what the audit finds at every level on 1,500 flats and 3,000 rentals."""
+    settings = AuditSettings(targets=100, epochs=1, most_records=3_000)
+    for terms in ({"share": "rows", "m": 1}, {"share": "rows"}, {"share": "averages", "m": 5}, {"share": "averages"}):
+        with TemporaryDirectory() as folder:
+            tables = small_tables(flats=1_500, rentals=3_000)
+            place = create_local_job(Path(folder) / "job", direct=True, tables=tables, secondaries={RENTALS: terms})
+            report = audit_job(place.job, [place.own(name) for name in place.names], settings)
+        yield ", ".join(f"{name} = {value}" for name, value in terms.items())
+        for row in report.rows:
+            found, median = row.found, row.found.figures.get(MEDIAN_ERROR_METRES)
+            error = "" if median is None else f", median error {median:.0f} m"
+            guessing = f"guessing {found.blind:.2f}{error}, {row.verdict.name}"
+            yield f"  {found.attack}: {found.measure} {found.score}, {guessing}"
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the chosen cases."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -149,6 +171,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if name == "firms":
             drawn = generate_firms(rng)
             lines = matched(drawn.dataset(), drawn.match)
+        elif name == "attacks":
+            lines = attacks()
         elif name in ("films", "vgsales"):
             case = load_dataset(name, DATA, rng=rng)
             lines = matched(case, title_match(case))
