@@ -59,19 +59,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- from tables to every command and file ------------------------------------------------------------------------
 
 COMMANDS = [
-    "profile flats.csv rentals.csv --label price",
+    "init --primary flats.csv --secondary rentals.csv --label price --yes --dry-run",
     "init --primary flats.csv --secondary rentals.csv --label price --k 4 --epochs 2 --yes --out job",
     "link --primary flats.csv --secondary rentals.csv --on lat,lon --metric great-circle --k 3 --out links.parquet",
-    "certs --out job/certs --coordinator notary --primary flats --secondary rentals",
-    "approve job/job.toml job/notary.toml --yes",
+    "certs --out job/certs --primary flats --secondary rentals",
     "approve job/job.toml job/flats.toml --yes",
     "approve job/job.toml job/rentals.toml --yes",
-    "check job/job.toml job/notary.toml job/flats.toml job/rentals.toml --verbose",
-    "train job/job.toml job/notary.toml job/flats.toml job/rentals.toml",
+    "check job/job.toml job/flats.toml job/rentals.toml --verbose",
+    "train job/job.toml job/flats.toml job/rentals.toml",
     "runs job",
     "report job/flats-run",
     "privacy log job/flats-run/audit.jsonl",
     "privacy log job/rentals-run/audit.jsonl --json",
+    "privacy ledger job/rentals.toml",
     "privacy governance job/job.toml job/rentals.toml --out governance.md",
 ]
 

@@ -38,7 +38,7 @@ def test_a_setting_is_explained_with_type_default_and_example():
         ("tau", ["secondaries.NAME.tau"]),
         ("job.name", ["name"]),
         ("party.network.listen", ["network.listen"]),
-        ("encoding.hashes", 2 * ["secondaries.NAME.schema.fields.encoding.hashes"]),
+        ("encoding.hashes", ["secondaries.NAME.schema.fields.encoding.hashes"]),
         ("wire", ["training.wire"]),
     ],
 )
