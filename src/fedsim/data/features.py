@@ -20,7 +20,7 @@ from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.privacy.geodesy import to_metres
 from fedsim.storage.tensor_file import scratch_array
-from fedsim.types import Features, Floats, Floats32, Integers
+from fedsim.types import Features, Flags, Floats, Floats32, Integers
 from fedsim.validation import validate_integer
 
 # Categories: one-hot columns if there are few, codes for an embedding table if there are many
@@ -388,6 +388,21 @@ class FeaturePreprocessor:
                 found.append((tuple(range(first, first + len(way.names))), known))
             first += len(way.names)
         return found
+
+    def marks_gaps(self, frame: pl.DataFrame) -> Flags:
+        """Return which records miss no number but those whose absence a column marks, (n,).
+
+        >>> area = fit_preprocessor(pl.DataFrame({"area": [40.0, 60.0]}), party="secondary")
+        >>> area.marks_gaps(pl.DataFrame({"area": [50.0, None]})).tolist()
+        [True, False]
+        """
+        marked = np.ones(len(frame), np.bool_)
+        for encoder in self._numeric:
+            number = encoder.days if isinstance(encoder, DateColumn) else encoder
+            if isinstance(number, NumberColumn) and not number.missing:
+                cells = _read_feature(frame[encoder.column], _cell_type(encoder), self.party)
+                marked &= cells.is_not_null().to_numpy()
+        return marked
 
     @property
     def _numeric(self) -> list[NumberColumn | OneHotColumn | DateColumn]:

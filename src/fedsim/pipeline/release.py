@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
+import polars.selectors as cs
 
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import SettingError
-from fedsim.linkage.direct.groups import Grouping, average_features
+from fedsim.linkage.direct.groups import LEFT_OUT, Grouping, average_features
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.recorded_groups import RecordedGroups
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.pipeline.party_table import PartyData
+from fedsim.storage.files import record_digest
 from fedsim.types import Features, Integers, Words
 
 
@@ -57,7 +59,10 @@ def release_table(
     schema, level, m = terms.token_schema, terms.level, terms.m or 1
     fields = schema.row_tokens(table.token_identifiers(name), table.source)
     n = len(table)
+    bound = bound_terms(table, name)
     if m == 1:
+        if keys is not None:
+            keys.require_terms(name, bound)
         every = np.arange(n)
         return Release(fields, preparation.apply(table.typed_features), every, n, lists_rows=True)
     used = preparation
@@ -65,20 +70,22 @@ def release_table(
     def update(known: RecordedGroups) -> tuple[Grouping, RecordedGroups]:
         nonlocal used
         used = FeaturePreprocessor.from_json(known.preparation) if known.preparation else preparation
-        features = used.apply(table.typed_features)
+        features, marked = used.apply(table.typed_features), used.marks_gaps(table.typed_features)
 
         def group(rows: Integers) -> Grouping:
-            return level.group([of.take(rows) for of in fields], features.take(rows), m)
+            usable = marked[rows]
+            formed = level.group([of.take(rows[usable]) for of in fields], features.take(rows[usable]), m)
+            found, at = np.full(len(rows), LEFT_OUT), np.zeros(len(rows), np.int64)
+            found[usable], at[usable] = formed.group, formed.level
+            return Grouping(found, at)
 
-        linking, own = table.columns.linking, table.columns.features or ()
+        # Cells that are written in another way are the same: a record that looks new is grouped anew.
+        identifiers = table.normalised_identifiers(name)
+        own = table.typed_features.select(pl.all().name.prefix("of "))
         recorded = known if known.preparation else replace(known, preparation=used.to_json())
-        return recorded.assign(_words(table, [*linking, *own]), _words(table, linking), group)
+        return recorded.assign(_words(pl.concat([identifiers, own], how="horizontal")), _words(identifiers), group)
 
-    grouping = (
-        update(RecordedGroups.empty())[0]
-        if keys is None
-        else keys.update_groups(name, bound_terms(table, name), update)
-    )
+    grouping = update(RecordedGroups.empty())[0] if keys is None else keys.update_groups(name, bound, update)
     listing = level.list(schema, fields, grouping)
     if not len(listing.group):
         message = f"{table.own.party} has no group of {m} records left to show; choose a smaller m or larger cells"
@@ -93,8 +100,14 @@ def bound_terms(table: PartyData, name: str) -> dict[str, Any]:
     """Return the terms of a job that a table keeps for life."""
     terms = table.job.secondaries[name]
     found: dict[str, Any] = {"share": terms.share, "m": terms.m, "columns": sorted(table.columns.features or ())}
+    found |= {"identifiers": table.columns.identifiers[name]}
     return found | terms.level.bound(terms.token_schema)
 
 
-def _words(table: PartyData, columns: Sequence[str]) -> Words:
-    return np.frombuffer(b"".join(digest[:8] for digest in table.digests(columns)), "<u8").astype(np.uint64)
+def _words(frame: pl.DataFrame) -> Words:
+    """Return a digest of the cells of every row, in which equal numbers are equal, of whatever type."""
+    columns = frame.select(sorted(frame.columns)).with_columns(cs.numeric().cast(pl.Float64) + 0.0)
+    texts = columns.select(pl.all().cast(pl.String).fill_null("\0"))
+    lines = texts.select(pl.concat_str(pl.all(), separator="\x1f")).to_series()
+    digests = b"".join(record_digest(line.encode())[:8] for line in lines)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)

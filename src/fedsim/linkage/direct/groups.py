@@ -13,6 +13,7 @@ import numpy as np
 
 from fedsim.errors import SettingError
 from fedsim.linkage.direct.token_schema import FieldTokens, TokenSchema
+from fedsim.linkage.encoding.schema import element_to_dict
 from fedsim.registry import TOKENS
 from fedsim.types import Features, Floats, Integers, Words
 
@@ -20,6 +21,7 @@ LEFT_OUT = -1
 MAX_LOST = 0.1  # of the rows of a cell that its split may leave out; one sparse quarter would block it otherwise
 TWO_VALUED = 0.1  # weight of a column of two values beside numbers: there are as many as a table has categories
 COMMON_CATEGORIES = 32  # of a column; rarer ones count as one
+GRID = ("kind", "metres", "width", "levels")  # settings of tokens on which the finest cells depend
 Gaps = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # places of numbers, and of what marks that they are missing
 
 
@@ -205,7 +207,9 @@ class Rows:
         """Do nothing: a row may be listed by tokens of any kind."""
 
     def bound(self, schema: TokenSchema) -> dict[str, Any]:
-        return {}
+        # A row shows a cell of every grid: what two of them have in common is smaller than either.
+        grids = [element_to_dict(field.kind) for field in schema.fields if field.kind.shown]
+        return {"cells": [{name: of[name] for name in GRID if name in of} for of in grids]}
 
     def group(self, fields: Sequence[FieldTokens], features: Features, m: int) -> Grouping:
         weight = np.full(features.numbers.shape[1], TWO_VALUED)

@@ -159,6 +159,17 @@ class KeyStore:
             self._write(table, replace(record, evaluated=counts, last=last))
             return before + tokens
 
+    def require_terms(self, table: str, terms: Mapping[str, Any]) -> KeyRecord:
+        """Refuse other terms than those by which averages of a table were first shown, if any were."""
+        record = self._read(table)
+        changed = [name for name in terms if record.terms and terms[name] != record.terms.get(name)]
+        if changed:
+            # Other parties read this text: the owner sees the values with `fedsim privacy ledger`.
+            message = f"averages of table '{table}' were first shown with another {' and '.join(changed)}"
+            hint = "all jobs must have the same, because differences of averages would show fewer records"
+            raise PolicyError(f"{message}; {hint}", code="terms-bound", rule="m", changed=changed)
+        return record
+
     def update_groups(self, table: str, terms: Mapping[str, Any], update: Update) -> Grouping:
         """Return the groups of a table's rows, as they are for life.
 
@@ -172,13 +183,7 @@ class KeyStore:
             Given what was recorded, returns the groups of the present rows and what is to be recorded.
         """
         with self._locked(table):
-            record = self._read(table)
-            changed = [name for name in terms if record.terms and terms[name] != record.terms.get(name)]
-            if changed:
-                # Other parties read this text: the owner sees the values with `fedsim privacy ledger`.
-                message = f"averages of table '{table}' were first shown with another {' and '.join(changed)}"
-                hint = "all jobs must have the same, because differences of averages would show fewer records"
-                raise PolicyError(f"{message}; {hint}", code="terms-bound", rule="m", changed=changed)
+            record = self.require_terms(table, terms)
             path = self._groups_path(table, record.groups)
             known = RecordedGroups.load(path) if record.groups else RecordedGroups.empty()
             grouping, after = update(known)
