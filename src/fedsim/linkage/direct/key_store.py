@@ -184,6 +184,11 @@ class KeyStore:
         """
         with self._locked(table):
             record = self.require_terms(table, terms)
+            left = list(self.folder.glob(f"{table}-{'[0-9a-f]' * 16}.groups"))
+            if left and not record.groups:
+                message = f"table '{table}' has groups in {left[0]}, but its key file, which names them, is gone"
+                hint = "restore a copy of the key file; remove the groups only if no average was ever sent"
+                raise FileError(f"{message}: {hint}", code="bad-key-file", table=table)
             path = self._groups_path(table, record.groups)
             known = RecordedGroups.load(path) if record.groups else RecordedGroups.empty()
             grouping, after = update(known)

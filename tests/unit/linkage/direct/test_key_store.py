@@ -54,6 +54,13 @@ def test_a_group_file_that_is_missing_is_not_drawn_anew(keys):
         keys.update_groups("firms", TERMS, update(np.arange(6)))
 
 
+def test_groups_are_not_drawn_anew_because_the_key_file_is_gone(keys):
+    keys.update_groups("firms", TERMS, update(np.arange(6)))
+    (keys.folder / "firms.key.json").unlink()
+    with raises(FileError, "bad-key-file", table="firms"):
+        keys.update_groups("firms", TERMS, update(np.arange(6)))
+
+
 def test_what_was_shown_is_recorded_once_for_a_job(keys):
     for _ in range(2):
         keys.add_shown("firms", SHOWN)
