@@ -25,11 +25,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fedsim.linkage import topk
 from fedsim.linkage.direct import PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import NO_PLACE, EncryptedTable, OpenedEntries, build_table, listed_tokens
-from fedsim.linkage.direct.exchange import evaluate_tokens
+from fedsim.linkage.direct.exchange import TokenValues, evaluate_tokens
 from fedsim.linkage.direct.token_kinds import NO_SHARE
 from fedsim.linkage.direct.token_links import TokenLinks, TokenPairs
 from fedsim.linkage.direct.token_schema import FieldTokens
-from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.direct_linker import DirectLinker
 from fedsim.types import Floats, Integers
 from fedsim.wizard.proposal import CELLS_OF_ROWS

@@ -36,14 +36,23 @@ from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS, Begin, Hello, Message, Party, Role, Welcome
 from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
 from fedsim.protocol.roles.primary_role import RemoteSecondary, evaluate_remotely, fetch_table
 from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
 from fedsim.protocol.roles.table_role import TableFile, TableResponder
 from fedsim.protocol.session import HANDSHAKE_MESSAGES, ConnectionState, PeerRestarted, Session
-from fedsim.protocol.transport import LAYOUTS, ConnectionLost, Envelope, Listener, StreamHandler, decode, encode
+from fedsim.protocol.transport import (
+    LAYOUTS,
+    ConnectionLost,
+    Envelope,
+    Listener,
+    ListSizes,
+    MessageBounds,
+    StreamHandler,
+    decode,
+    encode,
+)
 from fedsim.splitnn.layers import Features, Local
 from fedsim.splitnn.party_model import AdamW
 from fedsim.splitnn.secondary_model import LocalSecondary, SecondaryConfig, start_secondary

@@ -17,8 +17,8 @@ from fedsim.errors import FedSimError
 from fedsim.linkage import get_metric
 from fedsim.linkage.direct import NumberTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import build_table
+from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.direct.groups import AVERAGES
-from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.private_linkage import LinkageConfig, load_linkage_state, pseudonym_order, save_linkage_state
 from fedsim.pipeline.direct_linker import DirectLinker, FittedDirect
 from fedsim.pipeline.linker import FilterLinker, Linker, LocalLinker
@@ -27,7 +27,7 @@ from fedsim.protocol.roles.coordinator_role import Coordinator, LinkLimits
 from fedsim.protocol.roles.secondary_role import fetch_row_mapping
 from fedsim.protocol.session import abort_session
 from fedsim.protocol.transport import offer_digest
-from fedsim.runtime.coordinator_linker import CoordinatorLinker, stored_links
+from fedsim.runtime.linking import CoordinatorLinker, stored_links
 from fedsim.runtime.party_context import ReconnectingPeer
 from fedsim.runtime.run_store import RunStore
 from fedsim.types import AnyArray, EncodedTable, Features

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedsim.errors import FedSimError
-from fedsim.pipeline.partner_features import LocalRows, PartnerFeatures
+from fedsim.pipeline.fitted_model import LocalRows, PartnerFeatures
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.roles.secondary_role import RequestCounter, RequestLimits, RowMapping, SecondaryResponder
 from fedsim.protocol.session import abort_session

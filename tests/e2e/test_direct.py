@@ -65,7 +65,7 @@ def test_two_parties_that_only_dial_out_meet_at_a_relay(tmp_path):
     ("name", "moment"),
     [
         (CITY, "fedsim.protocol.roles.primary_role:file_digest"),  # the table is here, under another name
-        (CITY, "fedsim.linkage.direct.token_values:TokenValues.add"),
+        (CITY, "fedsim.linkage.direct.exchange:TokenValues.add"),
         (CITY, "fedsim.runtime.partner_rows:StoredRows.save"),  # the rows are here, and the secondary does not know
         (CITY, "fedsim.runtime.primary:fit"),  # the secondary may be gone
         (RENTALS, "fedsim.linkage.direct.key_store:KeyStore.charge"),  # counted, and not answered

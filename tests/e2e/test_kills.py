@@ -89,7 +89,7 @@ def test_parties_that_only_dial_out_meet_at_a_relay_and_each_may_be_killed(expec
         (NOTARY, "fedsim.linkage.private_linkage:save_linkage_state"),  # half a list is on the disk
         (NOTARY, "fedsim.protocol.roles.coordinator_role:LinkedListState.store"),  # linked, and nobody told
         (NOTARY, "fedsim.protocol.messages:Done"),  # all is done, and the primary does not know that we know
-        (CITY, "fedsim.runtime.coordinator_linker:save_private_links"),
+        (CITY, "fedsim.runtime.linking:save_private_links"),
         (CITY, "fedsim.runtime.primary:fit"),  # the secondaries have saved their parts, we have not
         (CITY, "fedsim.runtime.primary:_save_model"),
         (CITY, "fedsim.runtime.linking:CoordinatorLinking.end"),  # the secondaries wait for a farewell

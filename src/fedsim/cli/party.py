@@ -68,7 +68,7 @@ def run_party(
         _write_table(job, own, table, mode)
         return None
     if table:
-        from fedsim.runtime.table_linker import load_handed_over, take_table  # with PyTorch
+        from fedsim.runtime.linking import load_handed_over, take_table  # with PyTorch
 
         load_handed_over(job, table)  # before others wait for this party
     with (

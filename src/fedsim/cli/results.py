@@ -28,7 +28,7 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
-from fedsim.runs import deletion
+from fedsim.runs import run_folder
 from fedsim.runs.budget import PrimaryBudget, key_store
 from fedsim.runs.run_folder import AuditEntry, lock_run_folder, open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
@@ -351,9 +351,9 @@ def run_delete(job_path: Path, party_path: Path, secondaries: Sequence[str], mod
         raise SettingError(message, code="unknown-party")
     now = datetime.now(UTC)
     with lock_run_folder(job, own):  # no process that still has the rows in memory, or could send them
-        requested = {name: deletion.delete_rows(job, own, name, deletion.REQUEST, now) for name in secondaries}
-        deleted = {**deletion.delete_expired_rows(job, own, now), **requested}
-        until = {name: deletion.stored_until(job, own, name) for name in job.secondaries}
+        requested = {name: run_folder.delete_rows(job, own, name, run_folder.REQUEST, now) for name in secondaries}
+        deleted = {**run_folder.delete_expired_rows(job, own, now), **requested}
+        until = {name: run_folder.stored_until(job, own, name) for name in job.secondaries}
     lines = [f"Deleted {pluralise(rows, 'row')} of {name}." for name, rows in deleted.items()]
     lines += [f"Rows of {name} may be stored until {end:%Y-%m-%d %H:%M} UTC." for name, end in until.items() if end]
     stored = {name: end.isoformat() if end else None for name, end in until.items()}

@@ -35,7 +35,7 @@ from fedsim.protocol.roles.primary_role import ComparisonRun
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.registry import SPLITS
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.coordinator_linker import stored_links
+from fedsim.runtime.linking import stored_links
 from fedsim.runtime.partner_rows import fetch_embedded, load_rows, remote_secondary
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.primary import prepare_primary

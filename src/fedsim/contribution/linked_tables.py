@@ -18,9 +18,9 @@ from fedsim.config.job import Job
 from fedsim.contribution.rungs import LinkedSecondary
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
+from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.linkage.direct.oprf import VERIFIABLE, SecretKey, map_batches
 from fedsim.linkage.direct.token_schema import TokenSchema
-from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.direct_linker import DirectLinker
 from fedsim.pipeline.linker import FilterLinker
 from fedsim.pipeline.party_table import PartyData

@@ -21,8 +21,7 @@ import torch
 
 from fedsim.errors import FileError, SettingError
 from fedsim.hyperparameters import TrainingSettings
-from fedsim.pipeline.fitted_model import FitPlan, fit, fit_trees_beside, ignore_restart
-from fedsim.pipeline.partner_features import LocalRows, PartnerFeatures
+from fedsim.pipeline.fitted_model import FitPlan, LocalRows, PartnerFeatures, fit, fit_trees_beside, ignore_restart
 from fedsim.protocol.session import PeerRestarted
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
 from fedsim.splitnn import Features, methods

@@ -25,9 +25,8 @@ from fedsim.data.features import (
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.hyperparameters import TrainingSettings
-from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, fit
+from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, LocalRows, fit
 from fedsim.pipeline.linker import LocalLinker, metric_from_state, unreadable_links
-from fedsim.pipeline.partner_features import LocalRows
 from fedsim.privacy.bounds import check_sigma
 from fedsim.splitnn import Features, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder

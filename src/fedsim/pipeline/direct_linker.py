@@ -12,10 +12,9 @@ import numpy as np
 from fedsim.errors import FingerprintError
 from fedsim.linkage import fit_scale, similarities
 from fedsim.linkage.direct.encrypted_table import EncryptedTable
-from fedsim.linkage.direct.exchange import Ask, OpenedRows, open_rows
+from fedsim.linkage.direct.exchange import Ask, OpenedRows, TokenValues, open_rows
 from fedsim.linkage.direct.token_links import NOBODY, FieldRivals, TokenLinks
 from fedsim.linkage.direct.token_schema import FieldTokens
-from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.pipeline.linker import not_linked, unreadable_links
 from fedsim.storage.tensor_file import load_tensors, save_tensors
 from fedsim.types import AnyArray, Flags, Floats32, Integers, Links, Scale

@@ -1,23 +1,100 @@
-"""Fit a model, a network and boosted trees beside it; predict new records with it, and explain the predictions."""
+"""Fit a model, a network and boosted trees beside it; predict new records with it, and explain the predictions.
+
+What the primary gets of the partners in one list are rows that it holds, or activations at every step. ``LocalRows``
+are those of an estimator's tables, or those that a job fetched once. With ``RemoteRows`` in the runtime, the paper's
+way, rows stay with the secondary, which answers at every step. Both pass the same contract tests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedsim.pipeline.partner_features import PartnerFeatures
 from fedsim.protocol.session import PeerRestarted
 from fedsim.splitnn import Features
-from fedsim.training import Config, Hook, Model, NeighbourList, PrimaryData, TrainingResult, explain, train_with
+from fedsim.splitnn.secondary_model import Secondary
+from fedsim.training import (
+    Config,
+    Hook,
+    Model,
+    NeighbourList,
+    PrimaryData,
+    SecondaryData,
+    TrainingResult,
+    explain,
+    train_with,
+)
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
 from fedsim.training.data import LogTarget, as_features, stretch_intervals
 from fedsim.training.explain import Combine
-from fedsim.training.loop import training_settings
+from fedsim.training.loop import TrainingContext, start_local_secondaries, training_settings
 from fedsim.types import Explanation, Floats, Floats32, Integers, Links, Split
+
+
+class PartnerFeatures(Protocol):
+    """The partners of all primary records in one list, as training uses them."""
+
+    def open(self, context: TrainingContext) -> NeighbourList:
+        """Return the list and the holders of its rows, at step 0; after a restart of a party it is called again."""
+        ...
+
+    def embedded(self) -> EmbeddedPartners | None:
+        """Return what trees may see of the partners, or None if that is nothing."""
+        ...
+
+    def finish(self) -> None:
+        """Release the holders: training and everything that explains the model has been computed."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PartnerInputs:
+    """The partners of new records in one list: links, the holders of the rows, and what trees see of these."""
+
+    links: Links
+    holders: tuple[Secondary, ...]
+    embedded: EmbeddedPartners | None = None
+
+
+class NewPartners(Protocol):
+    """The partners of new records in one list, while a model predicts."""
+
+    def absent(self, queries: Any) -> tuple[str, ...]:
+        """Wait for the holders that these records require, and name those that stay away and may be missing."""
+        ...
+
+    def inputs(self, links: Links) -> PartnerInputs | None:
+        """Return what a model takes of linked records, or None if their rows must be requested and may be missing."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LocalRows:
+    """Rows in this process, of one secondary and of those that are aligned with it.
+
+    ``embedding`` is what trees see of every row; None hides the rows from them.
+    """
+
+    parties: Sequence[SecondaryData]  # the first has the list
+    embedding: Floats32 | None = None  # (m, W)
+
+    def open(self, context: TrainingContext) -> NeighbourList:
+        """Return the list with new local networks over the rows."""
+        return start_local_secondaries(self.parties, context)[0]
+
+    def embedded(self) -> EmbeddedPartners | None:
+        """Return the embedded rows with the list."""
+        neighbours: Links | None = self.parties[0].neighbours
+        if self.embedding is None or neighbours is None:
+            return None
+        return EmbeddedPartners(self.embedding, neighbours)
+
+    def finish(self) -> None:
+        """Do nothing: nobody waits."""
 
 
 def ignore_restart(restarted: PeerRestarted) -> None:

@@ -11,9 +11,8 @@ import polars.selectors as cs
 
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import SettingError
-from fedsim.linkage.direct.groups import LEFT_OUT, Grouping, average_features
+from fedsim.linkage.direct.groups import LEFT_OUT, Grouping, RecordedGroups, average_features
 from fedsim.linkage.direct.key_store import KeyStore
-from fedsim.linkage.direct.recorded_groups import RecordedGroups
 from fedsim.linkage.direct.token_schema import FieldTokens
 from fedsim.pipeline.party_table import PartyData
 from fedsim.storage.files import record_digest

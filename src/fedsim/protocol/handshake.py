@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
-from fedsim.protocol.message_bounds import GENERAL_BOUNDS
 from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, WaitTimer, public_reason, retry_pauses
-from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, Transport, decode, encode
+from fedsim.protocol.transport import GENERAL_BOUNDS, ConnectionLost, Envelope, FrameStream, Transport, decode, encode
 from fedsim.validation import first_difference
 
 log = logging.getLogger("fedsim.parties")

@@ -19,12 +19,12 @@ import torch
 
 from fedsim import errors
 from fedsim.linkage.private_linkage import count_links
-from fedsim.pipeline.partner_features import LocalRows, PartnerInputs
+from fedsim.pipeline.fitted_model import LocalRows, PartnerInputs
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, Session
-from fedsim.runs.deletion import (
+from fedsim.runs.run_folder import (
     RETENTION,
     ROWS_FORMAT,
     delete_rows,

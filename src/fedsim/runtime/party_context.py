@@ -31,11 +31,10 @@ from fedsim.config.party_file import (
 from fedsim.config.policy import policy_violations
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.message_bounds import ListSizes, MessageBounds
 from fedsim.protocol.messages import Message, Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
-from fedsim.protocol.transport import InProcessTransport, Listener, Transport
+from fedsim.protocol.transport import InProcessTransport, Listener, ListSizes, MessageBounds, Transport
 from fedsim.runs import input_record, run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.version import VERSION

@@ -22,8 +22,7 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
-from fedsim.pipeline.fitted_model import FittedModel, LinkedInputs
-from fedsim.pipeline.partner_features import PartnerInputs
+from fedsim.pipeline.fitted_model import FittedModel, LinkedInputs, PartnerInputs
 from fedsim.pipeline.party_table import PartyData
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.session import PeerRestarted, Session

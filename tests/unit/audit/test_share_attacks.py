@@ -10,8 +10,8 @@ import pytest
 
 from audit_fixtures import FAST
 from fedsim.config.stored_audit import FEATURE_INVERSION, AttackKind
+from fedsim.linkage.direct.groups import RecordedGroups
 from fedsim.linkage.direct.key_store import KeyStore
-from fedsim.linkage.direct.recorded_groups import RecordedGroups
 from fedsim.pipeline.party_table import PartyData
 from fedsim.pipeline.release import release_table
 from fedsim_audit.attacks.attack_finding import MEDIAN_ERROR_METRES

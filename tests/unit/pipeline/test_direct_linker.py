@@ -9,7 +9,7 @@ from error_fixtures import raises
 from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.direct import TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import build_table
-from fedsim.linkage.direct.token_values import TokenValues
+from fedsim.linkage.direct.exchange import TokenValues
 from fedsim.pipeline.direct_linker import FITTED_FORMAT, DirectLinker, FittedDirect
 from fedsim.storage.tensor_file import save_tensors
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, fit
-from fedsim.pipeline.partner_features import LocalRows
+from fedsim.pipeline.fitted_model import FitPlan, FittedModel, LinkedInputs, LocalRows, fit
 from fedsim.protocol.session import PeerRestarted
 from fedsim.splitnn.methods import Solo
 from fedsim.training import Config, PrimaryData, SecondaryData, modern_preset, train

@@ -9,9 +9,8 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import PeerError, WireError
-from fedsim.protocol.message_bounds import GENERAL_BOUNDS, ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS
-from fedsim.protocol.transport import LAYOUTS, MAX_FRAME_BYTES
+from fedsim.protocol.transport import GENERAL_BOUNDS, LAYOUTS, MAX_FRAME_BYTES, ListSizes, MessageBounds
 from message_fixtures import SIZES, small
 from session_fixtures import PARTIES, frame_of, read_all, session_of, taken
 

@@ -13,7 +13,7 @@ from fedsim.cli import main
 from fedsim.cli.options import OutputMode
 from fedsim.cli.results import run_delete, run_table_key
 from fedsim.errors import SettingError
-from fedsim.runs import deletion
+from fedsim.runs import run_folder
 from fedsim.runs.run_folder import lock_run_folder, open_audit_log, read_audit_log, run_path
 from fedsim.storage.tensor_file import load_tensors, save_tensors
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
@@ -32,17 +32,17 @@ def place(tmp_path):
         "values": np.ones((3, 2), np.float32),
         "many_valued": np.arange(1),
     }
-    save_tensors(path, deletion.ROWS_FORMAT, rows, {"received": NOW.isoformat()})
-    deletion.released_path(path).touch()
+    save_tensors(path, run_folder.ROWS_FORMAT, rows, {"received": NOW.isoformat()})
+    run_folder.released_path(path).touch()
     return place
 
 
 def stored(place):
-    return deletion.rows_path(run_path(place.job, place.own(CITY)), RENTALS)
+    return run_folder.rows_path(run_path(place.job, place.own(CITY)), RENTALS)
 
 
 def n_rows(place):
-    return len(load_tensors(stored(place), deletion.ROWS_FORMAT)[0]["values"])
+    return len(load_tensors(stored(place), run_folder.ROWS_FORMAT)[0]["values"])
 
 
 def deletions(place):
@@ -63,17 +63,17 @@ def test_rows_are_deleted_on_request_and_the_log_records_it(place, capsys):
     assert command(place, "--of", RENTALS) == 0
     assert json.loads(capsys.readouterr().out) == {"deleted": {RENTALS: 3}, "stored_until": {RENTALS: None}}
     assert n_rows(place) == 0
-    assert not deletion.released_path(stored(place)).exists()
+    assert not run_folder.released_path(stored(place)).exists()
     assert deletions(place) == [("rows deleted", 3, "request")]
 
 
 def test_rows_are_deleted_when_their_retention_ends(place):
     own, job = place.own(CITY), place.job
-    assert deletion.stored_until(job, own, RENTALS) == NOW + timedelta(days=30)
-    assert deletion.delete_expired_rows(job, own, NOW + timedelta(days=29)) == {}
-    assert deletion.delete_expired_rows(job, own, NOW + timedelta(days=30)) == {RENTALS: 3}
+    assert run_folder.stored_until(job, own, RENTALS) == NOW + timedelta(days=30)
+    assert run_folder.delete_expired_rows(job, own, NOW + timedelta(days=29)) == {}
+    assert run_folder.delete_expired_rows(job, own, NOW + timedelta(days=30)) == {RENTALS: 3}
     assert n_rows(place) == 0
-    assert deletion.stored_until(job, own, RENTALS) is None
+    assert run_folder.stored_until(job, own, RENTALS) is None
     assert deletions(place) == [("rows deleted", 3, "retention")]
 
 

@@ -10,7 +10,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FileError, PeerError
 from fedsim.pipeline.party_table import PartyData
-from fedsim.runtime.coordinator_linker import CoordinatorLinker, stored_links
+from fedsim.runtime.linking import CoordinatorLinker, stored_links
 from fedsim.runtime.run_store import RunStore
 from fedsim.types import Links
 from job_fixtures import lay_out, read_all

@@ -12,12 +12,11 @@ from fedsim.errors import FileError, FingerprintError
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, read_owner
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.runs.approval import ApprovalError
-from fedsim.runs.deletion import table_path
-from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import open_audit_log, read_audit_log, table_path
+from fedsim.runtime.linking import take_table
 from fedsim.runtime.party_context import open_offline_context
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.secondary import write_table
-from fedsim.runtime.table_linker import take_table
 from fedsim_lab.faults.local_job import CITY, RENTALS, SCHOOLS, LocalJob, create_local_job, small_tables
 
 

@@ -12,8 +12,7 @@ from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError
 from fedsim.pipeline import fitted_model
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.runs.deletion import rows_path
-from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import open_audit_log, read_audit_log, rows_path
 from fedsim.runtime import partner_rows
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions

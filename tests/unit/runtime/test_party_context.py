@@ -14,11 +14,10 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FileError, PeerError
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.message_bounds import MAX_WIDTH
 from fedsim.protocol.messages import Farewell, Ready, Role
 from fedsim.protocol.roles.primary_role import RemoteSecondary
 from fedsim.protocol.session import public_reason
-from fedsim.protocol.transport import InProcessTransport
+from fedsim.protocol.transport import MAX_WIDTH, InProcessTransport
 from fedsim.runs.approval import ApprovalError
 from fedsim.runs.run_folder import (
     ENCODED_FOLDER,

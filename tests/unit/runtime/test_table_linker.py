@@ -14,8 +14,7 @@ from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, PeerError
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.runs.deletion import rows_path, table_path
-from fedsim.runs.run_folder import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import open_audit_log, read_audit_log, rows_path, table_path
 from fedsim.runtime.partner_rows import StoredRows
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predictor import Predictor

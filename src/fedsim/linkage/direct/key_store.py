@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, PolicyError
-from fedsim.linkage.direct.groups import Grouping
+from fedsim.linkage.direct.groups import Grouping, RecordedGroups
 from fedsim.linkage.direct.oprf import SecretKey
-from fedsim.linkage.direct.recorded_groups import RecordedGroups
 from fedsim.storage.files import atomic_write, check_private, ensure_folder, remove_abandoned_parts, remove_paths
 from fedsim.storage.tensor_file import arrays_digest
 

@@ -18,8 +18,8 @@ from fedsim.linkage.direct.oprf import MAX_BATCH, EvaluatedBatch
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.protocol import cut_layer, messages as m, transport
-from fedsim.protocol.message_bounds import MAX_TABLE_BYTES
 from fedsim.protocol.session import Session
+from fedsim.protocol.transport import MAX_TABLE_BYTES
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import INFERENCE_ROWS
 from fedsim.storage.files import append_durably, ensure_folder, remove_paths

@@ -11,9 +11,8 @@ import numpy as np
 from fedsim.errors import PeerError, PolicyError, WireError
 from fedsim.linkage.direct.exchange import TokenEvaluator
 from fedsim.protocol import messages as m
-from fedsim.protocol.message_bounds import PART_BYTES
 from fedsim.protocol.session import Session, send_notices
-from fedsim.protocol.transport import NO_BYTES, Envelope
+from fedsim.protocol.transport import NO_BYTES, PART_BYTES, Envelope
 from fedsim.types import Bits
 
 

@@ -13,11 +13,10 @@ from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, WireError
 from fedsim.linkage.direct import CodeTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema, oprf
 from fedsim.linkage.direct.encrypted_table import EncryptedTable, build_table
-from fedsim.linkage.direct.exchange import TokenEvaluator, evaluate_tokens, open_rows
+from fedsim.linkage.direct.exchange import TokenEvaluator, TokenValues, evaluate_tokens, open_rows
 from fedsim.linkage.direct.key_store import KeyStore
 from fedsim.linkage.direct.token_kinds import DELETED, NO_SHARE, SAMPLED, WHOLE
 from fedsim.linkage.direct.token_links import NOBODY
-from fedsim.linkage.direct.token_values import TokenValues
 from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

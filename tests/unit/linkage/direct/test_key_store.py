@@ -9,9 +9,8 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import FileError, PolicyError
-from fedsim.linkage.direct.groups import group_by_features
+from fedsim.linkage.direct.groups import RecordedGroups, group_by_features
 from fedsim.linkage.direct.key_store import KeyStore, Shown
-from fedsim.linkage.direct.recorded_groups import RecordedGroups
 
 NOW, TERMS = datetime(2030, 1, 1, tzinfo=UTC), {"share": "rows", "m": 3}
 SHOWN = Shown("city", "ab12", "2030-01-01T00:00:00+00:00", "rows", 3, 4)

@@ -8,8 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from error_fixtures import raises
 from fedsim.errors import FileError
-from fedsim.linkage.direct.groups import LEFT_OUT, group_by_features
-from fedsim.linkage.direct.recorded_groups import GROUPS_FORMAT, RecordedGroups
+from fedsim.linkage.direct.groups import GROUPS_FORMAT, LEFT_OUT, RecordedGroups, group_by_features
 from fedsim.storage.tensor_file import save_tensors
 
 M = 3

@@ -18,9 +18,8 @@ from fedsim.linkage.direct import (
     token_links,
 )
 from fedsim.linkage.direct.encrypted_table import build_table
-from fedsim.linkage.direct.exchange import open_rows
+from fedsim.linkage.direct.exchange import TokenValues, open_rows
 from fedsim.linkage.direct.token_links import NOBODY, FieldRivals
-from fedsim.linkage.direct.token_values import TokenValues
 
 KEY = oprf.SecretKey.derive(bytes(32), b"tests")
 TEXT = TokenField(("name",), TextTokens(samples=6, words=6, deletions=8))

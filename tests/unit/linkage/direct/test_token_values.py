@@ -8,7 +8,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FileError
 from fedsim.linkage.direct import CodeTokens, NumberTokens, TokenField, TokenSchema, oprf
-from fedsim.linkage.direct.token_values import TokenValues
+from fedsim.linkage.direct.exchange import TokenValues
 
 SCHEMA = TokenSchema((TokenField(("code",), CodeTokens()), TokenField(("age",), NumberTokens(width=1.0))))
 PUBLIC = oprf.SecretKey.derive(bytes(32), b"tests").public
