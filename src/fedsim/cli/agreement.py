@@ -21,11 +21,10 @@ from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
-from fedsim.config.policy import PolicyViolation
+from fedsim.config.policy import PolicyViolation, audit_shortfall
 from fedsim.config.stored_audit import (
     attacks_on,
     audit_command,
-    audit_shortfall,
     read_stored_audit,
 )
 from fedsim.config.toml_file import require_filled_in, shorten

@@ -2,12 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
-from fedsim.config.stored_audit import audit_shortfall
+from fedsim.config.stored_audit import BROKEN_VERDICT, FEATURE_INVERSION, attacks_on, read_stored_audit
 from fedsim.linkage.direct.token_kinds import PlaceTokens
 from fedsim.protocol.messages import Role
+
+
+@dataclass(frozen=True)
+class AuditShortfall:
+    """Why an audit does not meet a policy; other parties may read ``message``."""
+
+    code: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -138,3 +147,32 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"
         yield "audit", f"{required}, but {missing.message}; its owner must run `fedsim audit`"
+
+
+def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
+    """Return why the stored audit is not sufficient; None if it is, or if the policy requires none."""
+    required = party_file.policy.audit
+    if required is None:
+        return None
+    report = read_stored_audit(job, party_file)
+    if report is None:
+        return AuditShortfall("missing", "has no audit report")
+    if any(finding["verdict"] == BROKEN_VERDICT for finding in report["findings"]):
+        return AuditShortfall("broken-guarantee", "its audit found a broken guarantee")
+    return _audit_weakness(party_file, report, attacks_on(party_file, report), required.limit)
+
+
+def _audit_weakness(
+    party_file: PartyFile, report: dict[str, Any], attacks: list[dict[str, Any]], limit: float
+) -> AuditShortfall | None:
+    if not attacks:
+        return AuditShortfall("no-attack", "its audit has no attack on this party")
+    settings = report.get("settings")
+    if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
+        return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
+    if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
+        message = "its audit has no attack on features (its page gives the reason)"
+        return AuditShortfall("no-feature-attack", message)
+    above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
+    message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"
+    return AuditShortfall("above-limit", message) if above else None

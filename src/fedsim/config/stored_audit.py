@@ -1,11 +1,10 @@
-"""The audit report that a party stores: the words of its findings, where it lies, and what a policy requires of it.
+"""The audit report that a party stores: the words of its findings, and where it lies.
 
 The attacks themselves are in the package ``fedsim_audit``.
 """
 
 import json
 import shlex
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -55,14 +54,6 @@ class AttackKind(Enum):
     DIFFERENCES = "differences"
 
 
-@dataclass(frozen=True)
-class AuditShortfall:
-    """Why an audit does not meet a policy; other parties may read ``message``."""
-
-    code: str
-    message: str
-
-
 def audit_path(job: Job, party_file: PartyFile) -> Path:
     """Return where `fedsim audit` stores the report of a job for a party whose table it attacked."""
     return party_file.folder / AUDITS_FOLDER / f"{job.hash}.json"
@@ -91,35 +82,6 @@ def attacks_on(party_file: PartyFile, report: dict[str, Any]) -> list[dict[str, 
     if party_file.role is Role.SECONDARY:  # only attacks on its own linkage concern a secondary
         attacks = [finding for finding in attacks if finding["about"] == party_file.name]
     return attacks
-
-
-def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
-    """Return why the stored audit is not sufficient; None if it is, or if the policy requires none."""
-    required = party_file.policy.audit
-    if required is None:
-        return None
-    report = read_stored_audit(job, party_file)
-    if report is None:
-        return AuditShortfall("missing", "has no audit report")
-    if any(finding["verdict"] == BROKEN_VERDICT for finding in report["findings"]):
-        return AuditShortfall("broken-guarantee", "its audit found a broken guarantee")
-    return _audit_weakness(party_file, report, attacks_on(party_file, report), required.limit)
-
-
-def _audit_weakness(
-    party_file: PartyFile, report: dict[str, Any], attacks: list[dict[str, Any]], limit: float
-) -> AuditShortfall | None:
-    if not attacks:
-        return AuditShortfall("no-attack", "its audit has no attack on this party")
-    settings = report.get("settings")
-    if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
-        return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
-    if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
-        message = "its audit has no attack on features (its page gives the reason)"
-        return AuditShortfall("no-feature-attack", message)
-    above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
-    message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"
-    return AuditShortfall("above-limit", message) if above else None
 
 
 def _read_audit(path: Path) -> dict[str, Any] | None:

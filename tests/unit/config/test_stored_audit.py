@@ -9,8 +9,8 @@ import pytest
 
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
-from fedsim.config.policy import policy_violations
-from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path, audit_shortfall
+from fedsim.config.policy import audit_shortfall, policy_violations
+from fedsim.config.stored_audit import AUDIT_FORMAT, audit_command, audit_path
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
