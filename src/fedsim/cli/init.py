@@ -33,10 +33,11 @@ from fedsim.data.sql import TableSource, parse_source
 from fedsim.data.table_reader import apply_formats, detect_separator, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.direct.encrypted_table import round_up as round_tokens
+from fedsim.linkage.direct.groups import AVERAGES
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.protocol.messages import Party, Role
-from fedsim.registry import SERVICES
+from fedsim.registry import SERVICES, SHARES
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.types import DATE_FORMATS, CellFormat, TrainingLength, training_length
@@ -62,6 +63,10 @@ MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
 COORDINATE_TESTS = (is_latitude_column, is_longitude_column)
 TASK_NAMES = ("regression", "classification")
 USER_CHOICE, NO_TABLE = "as requested", "none"
+SHARE_QUESTION = (
+    "What may leave the partner's table? rows: a vector for each record, the mean of 5 that are alike; averages: only "
+    "the mean of at least 10 records of a cell; split: activations of every record, by a third party, as in the paper"
+)
 MAX_PREVIEWED, MAX_NAME_WIDTH, MAX_PREVIEW_WIDTH = 30, 24, 78
 Answer = TypeVar("Answer")
 FORMAT_OPTIONS = {
@@ -93,8 +98,13 @@ class InitRequest:
     date_format: CellFormat | None = None
     separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
     dry_run: bool = False
-    coordinator: bool = False
+    share: str | None = None
     clear_label: bool = False
+
+    @property
+    def coordinator(self) -> bool:
+        """Whether a coordinator links, which this level of sharing needs."""
+        return self.share is not None and not SHARES.detail(self.share, "direct")
 
     def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
         """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
@@ -142,10 +152,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     _check_several(sources, request)
     if "primary" not in sources and (folder / JOB_FILE).exists():
         return _init_for_received_job(request, sources["secondary"], folder, force=force, say=say)
-    sigma = _propose_sigma(request)
-    names = propose_party_names(sources, coordinator=request.coordinator)
-    files = {key: f"{name}.toml" for key, name in names.items() if key in sources or len(sources) > 1}
-    _check_targets(folder, [JOB_FILE, *files.values()], force=force or request.dry_run)
+    _propose_sigma(request)
+    names, files = _name_files(request, sources, folder, force=force)
     separators = detect_separators(sources, request.separators)
     tables, formats, warnings = {}, {}, []
     for key, source in sources.items():
@@ -160,6 +168,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     for pair in profiles.values():
         proposal.propose_k(pair, request.k)  # a wrong K is no reason to ask for other columns
     links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
+    request, links = _choose_share(request, profiles, links)
+    names, files = _name_files(request, sources, folder, force=force)
     identifiers = {names[key]: linked.columns_of("primary") for key, linked in links.items()}
     label, task, split, label_notes = _propose_goal(primary, linking_columns(identifiers), request)
     warnings += label_notes
@@ -180,7 +190,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     plan = SetupPlan(
         names=names,
         links=links,
-        sigma=sigma,
+        sigma=_propose_sigma(request),
         task=task,
         split=split,
         label=label,
@@ -189,6 +199,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         length=_propose_length(primary, request.epochs) if primary else None,
         own=own,
         max_tokens={key: _count_tokens(primary, linked) for key, linked in links.items()} if primary else {},
+        share=request.share or proposal.DEFAULT_SHARE,
+        m=None if request.coordinator else SHARES[request.share or proposal.DEFAULT_SHARE].M,
     )
     # What is wrong with a column of the primary is found with every secondary, but reported once.
     warnings = list(dict.fromkeys([*(note for linked in links.values() for note in linked.notes), *warnings]))
@@ -206,11 +218,21 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     return _summarise_plan(plan, warnings, folder, written)
 
 
+def _name_files(
+    request: InitRequest, sources: Mapping[str, TableSource], folder: Path, *, force: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of the parties and of their files, none of which may exist."""
+    names = propose_party_names(sources, coordinator=request.coordinator)
+    files = {key: f"{name}.toml" for key, name in names.items() if key in sources or len(sources) > 1}
+    _check_targets(folder, [JOB_FILE, *files.values()], force=force or request.dry_run)
+    return names, files
+
+
 def _propose_sigma(request: InitRequest) -> float | None:
     """Return the standard deviation of the noise on similarities, which a coordinator adds."""
     if not request.coordinator:
         if request.sigma is not None:
-            message = "--sigma is noise on similarities, which only a coordinator adds; add --coordinator, or omit it"
+            message = "--sigma is noise on similarities, which only a coordinator adds; add --share split, or omit it"
             raise SettingError(message, code="sigma-without-coordinator")
         return None
     return proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None
@@ -242,6 +264,7 @@ def _init_for_received_job(
     """Write the own file of a secondary for the job in the folder, which stays as it is."""
     given: dict[str, object] = {
         "--coordinator": request.coordinator or None,
+        "--share": request.share,
         "--label": request.label,
         "--task": request.task,
         "--k": request.k,
@@ -278,6 +301,8 @@ def _init_for_received_job(
         split=Guess(job.task.split, f"as in {JOB_FILE}"),
         label=None,
         own={"secondary": TablePlan(source, separator, table.gap_words, {name: own}, features, chosen)},
+        share=terms.share or "split",
+        m=terms.m,
     )
     for line in _plan_lines(plan, notes):
         say(line)
@@ -376,6 +401,8 @@ def _summarise_plan(plan: SetupPlan, warnings: list[str], folder: Path, files: S
     guesses = {"label": plan.label, "task": plan.task, "split": plan.split}
     return {
         "direct": plan.direct,
+        "share": plan.share,
+        "m": plan.m,
         "parties": plan.names,
         "secondaries": linkages,
         # With one secondary also without its name, as before there could be several.
@@ -493,15 +520,16 @@ def _column_hint(table: TableProfile | None) -> str:
 
 
 def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bool) -> LinkageProposal:
+    share = request.share or proposal.DEFAULT_SHARE
     if request.on:
         pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
-        return proposal.propose_linkage(tables, pairs, request.k, coordinator=request.coordinator)
+        return proposal.propose_linkage(tables, pairs, request.k, share)
     guessed = guess_identifiers(tables.primary, tables.secondary)
     guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in guessed), "")
 
     def link(answer: Guess) -> LinkageProposal:
         if answer is guess:
-            return proposal.propose_linkage(tables, guessed, request.k, coordinator=request.coordinator)
+            return proposal.propose_linkage(tables, guessed, request.k, share)
         ours, known = parse_names(answer.word), {pair.primary: pair.secondary for pair in guessed}
         theirs, secondary = [known.get(name) or name for name in ours], tables.secondary
         if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
@@ -509,11 +537,57 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
                 proposal.column_profile(tables.primary, name)
             theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
         pairs = proposal.pairs_from_names(tables, ours, theirs)
-        return proposal.propose_linkage(tables, pairs, request.k, coordinator=request.coordinator)
+        return proposal.propose_linkage(tables, pairs, request.k, share)
 
     hints = "\n".join(_column_hint(table) for _, table in tables.sides)
     what = f"Columns to link with {tables.secondary.name}" if several and tables.secondary else "Columns to link by"
     return request.ask(f"{what}, separated by commas", guess, link, hints)
+
+
+def _choose_share(
+    request: InitRequest, profiles: Mapping[str, TableProfiles], links: Mapping[str, LinkageProposal]
+) -> tuple[InitRequest, Mapping[str, LinkageProposal]]:
+    """Return the request with the level at which secondaries share, and the linkages that it needs.
+
+    It is asked only where records can be averaged by cells: at other tables, one level links without a coordinator.
+    """
+    if request.share is not None:
+        return request, links
+
+    def use(answer: Guess) -> tuple[InitRequest, Mapping[str, LinkageProposal]]:
+        share = check_share(answer.word)
+        if share == proposal.DEFAULT_SHARE:
+            return replace(request, share=share), links
+        again = {}
+        for key, linked in links.items():
+            found = proposal.propose_linkage(profiles[key], linked.pairs, request.k, share)
+            again[key] = replace(found, notes=tuple(dict.fromkeys([*linked.notes, *found.notes])))
+        return replace(request, share=share), again
+
+    guess = Guess(proposal.DEFAULT_SHARE, "")
+    try:
+        for tokens in filter(None, (linked.tokens for linked in links.values())):
+            AVERAGES.check(tokens)
+    except SettingError:
+        return use(guess)
+    return request.ask(SHARE_QUESTION, guess, use)
+
+
+def check_share(word: str) -> str:
+    """Return the name of a level of sharing, or raise an error that suggests the nearest one."""
+    if word not in SHARES:
+        near = nearest_word(word, SHARES.names())
+        hint = f"did you mean '{near}'?" if near else f"choose one of {', '.join(SHARES.names())}"
+        raise SettingError(f"unknown share '{word[:60]}'; {hint}", code="unknown-share", nearest=near)
+    return word
+
+
+def choose_level(share: str | None, *, coordinator: bool) -> str | None:
+    """Return the level that ``--share`` and ``--coordinator`` ask for, if any."""
+    if share is not None and SHARES.detail(check_share(share), "direct") and coordinator:
+        message = f"--share {share} needs no third party, but --coordinator asks for one; omit one of them"
+        raise SettingError(message, code="share-without-coordinator")
+    return "split" if coordinator else share
 
 
 def _propose_goal(
@@ -578,6 +652,8 @@ def _plan_lines(plan: SetupPlan, notes: Sequence[str]) -> Iterator[str]:
             yield format_line(name, f"{guess.word}, {guess.reason}")
     noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"
     noise = "linked directly, without a coordinator" if plan.direct else noise
+    m = "" if plan.m is None else f", m = {plan.m}"
+    yield format_line("share", f"{plan.share}{m}; {SHARES.summary(plan.share)}")
     for key, linked in plan.links.items():
         source = f" from {plan.names[key]}" if several else ""
         yield format_line("partners", f"{linked.k} per record{source}; {noise}")

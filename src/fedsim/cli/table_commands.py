@@ -91,6 +91,7 @@ def try_tables(
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
         clear_label=yes,
+        share="rows",
     )
     run_try(request, out, minutes, OutputMode(quiet, as_json))
 
@@ -126,6 +127,14 @@ def init(
             "--coordinator",
         ),
     ] = False,
+    share: Annotated[
+        str | None,
+        option(
+            "LEVEL",
+            "What leaves the partner's table: averages (of at least 10 records of a cell), rows (a vector for each, "
+            "the mean of 5) or split (activations, with a coordinator). Default: rows.",
+        ),
+    ] = None,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
     dry_run: Annotated[bool, flag("Show the proposal and write nothing.", "--dry-run")] = False,
@@ -139,7 +148,14 @@ def init(
 
     fedsim init --primary flats.csv --secondary rentals.csv --label price
     """
-    from fedsim.cli.init import InitRequest, ambiguous_option_error, init_coordinator, parse_format, run_init
+    from fedsim.cli.init import (
+        InitRequest,
+        ambiguous_option_error,
+        choose_level,
+        init_coordinator,
+        parse_format,
+        run_init,
+    )
     from fedsim.wizard.file_templates import secondary_keys
 
     say = opt.print_nothing if quiet or as_json else opt.echo
@@ -166,7 +182,7 @@ def init(
         separators={"primary": separator, **dict.fromkeys(partners, separator_secondary or separator)},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
         explain=partial(opt.echo, err=True) if sys.stdin.isatty() and not yes else None,
-        coordinator=coordinator,
+        share=choose_level(share, coordinator=coordinator),
         dry_run=dry_run,
     )
     summary = run_init(request, out, force=force, say=say)

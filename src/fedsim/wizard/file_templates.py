@@ -19,7 +19,7 @@ from fedsim.linkage.direct import TokenSchema
 from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS, METRICS
 from fedsim.types import CellFormat, TrainingLength
-from fedsim.wizard.proposal import FeatureProposal, Guess, LinkageProposal
+from fedsim.wizard.proposal import DEFAULT_SHARE, FeatureProposal, Guess, LinkageProposal
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
 METHOD = "stacked"  # better than the network alone, or as good, on all datasets; docs/networks.md
@@ -69,6 +69,8 @@ class SetupPlan:
     length: TrainingLength | None = None
     own: dict[str, TablePlan] = field(default_factory=dict)
     max_tokens: Mapping[str, int] = field(default_factory=dict)  # of a direct job, where the primary's table is known
+    share: str = DEFAULT_SHARE
+    m: int | None = None  # without a coordinator
 
     @property
     def whole(self) -> bool:

@@ -19,6 +19,7 @@ from fedsim.data.column_names import is_latitude_column, is_longitude_column, na
 from fedsim.data.profile import OTHER_KIND, ColumnProfile, IdentifierPair, TableProfile
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.direct import DateTokens, NumberTokens, PlaceTokens, TextTokens, TokenField, TokenSchema
+from fedsim.linkage.direct.groups import ShareLevel
 from fedsim.linkage.encoding import (
     DateFilter,
     DatePosition,
@@ -33,9 +34,11 @@ from fedsim.linkage.encoding import (
 from fedsim.linkage.encoding.column_encodings import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
 from fedsim.privacy.geodesy import great_circle_metres, mean_place
+from fedsim.registry import SHARES
 from fedsim.types import DEFAULT_K, Floats
 
 DEFAULT_SIGMA = 0.2  # of the noise on similarities, whose standard deviation is 1: this rule fits every linkage
+DEFAULT_SHARE = "rows"  # serves every linkage
 TEXT_K = 10  # partners per record if text links: the match is among the first ten or nowhere, and each costs traffic
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
@@ -114,12 +117,12 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
 
 
 def propose_linkage(
-    tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None, *, coordinator: bool = False
+    tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None, share: str = DEFAULT_SHARE
 ) -> LinkageProposal:
-    """Propose tokens for identifiers, at least one, or encodings for a coordinator.
+    """Propose tokens for identifiers, at least one, or encodings for the coordinator of the level ``share``.
 
-    Columns that cannot be linked are an error. By default there are fewer partners for text, of which only the nearest
-    are near.
+    Columns that cannot be linked, or not at this level, are an error. By default there are fewer partners for text, of
+    which only the nearest are near.
     """
     if not pairs:
         raise _no_identifiers_error(tables)
@@ -136,8 +139,10 @@ def propose_linkage(
         notes += map(str, _doubtful_columns(table, [getattr(pair, role) for pair in corrected]))
     notes += _ambiguity_notes(tables.sides, corrected)
     k = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K)
-    if not coordinator:
-        tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles)))
+    if SHARES.detail(share, "direct"):
+        level: ShareLevel = SHARES[share]
+        tokens = TokenSchema(tuple(_propose_tokens(corrected, profiles, level)))
+        level.check(tokens)
         return LinkageProposal(tuple(corrected), k, tuple(notes), tokens=tokens)
     encoding = _propose_encoding(tables, corrected, profiles, k)
     if encoding.quality:
@@ -401,8 +406,11 @@ def _propose_positions(
             yield SchemaField(pair.agreed, DatePosition(unit) if dated else NumberPosition(unit))
 
 
-def _propose_tokens(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[TokenField]:
+def _propose_tokens(
+    pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles], level: ShareLevel
+) -> Iterator[TokenField]:
     """Yield a field of tokens per text, place, and other number or date."""
+    cells = CELLS_OF_ROWS if level.LISTS_ROWS else {}
     columns_of = dict(zip(pairs, profiles, strict=True))
     places = dict(_find_places(pairs, profiles))
     for pair, columns in columns_of.items():
@@ -411,7 +419,7 @@ def _propose_tokens(pairs: Sequence[IdentifierPair], profiles: Sequence[Identifi
         elif pair in places:
             near = _spread(columns, columns_of[places[pair]]) * math.sqrt(DEFAULT_K / max(map(len, columns)))
             metres = max(MIN_CELL_METRES, round_down(near / CELLS_TO_PARTNERS))
-            yield TokenField((pair.agreed, places[pair].agreed), PlaceTokens(metres, **CELLS_OF_ROWS))
+            yield TokenField((pair.agreed, places[pair].agreed), PlaceTokens(metres, **cells))
         elif columns[0].kind == CellType.DATE:
             yield TokenField((pair.agreed,), DateTokens())
         elif pair not in places.values():

@@ -18,7 +18,10 @@ from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import FedSimError, InputError, SettingError
+from fedsim.linkage.direct import PlaceTokens
 from fedsim.linkage.encoding import Key
+from fedsim.registry import SHARES
+from fedsim.wizard import proposal
 from fedsim_lab.datasets.generated import firms
 from init_fixtures import BOTH, PEOPLE, REGISTERS, TOWN, error_of, fedsim, registers
 
@@ -167,8 +170,8 @@ def test_a_dry_run_proposes_the_same_and_writes_nothing():
 
 
 def test_the_owner_is_asked_and_may_say_otherwise():
-    output = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
-    assert all(f"[{proposal}]" in output for proposal in ("lat,lon", "price", "regression"))
+    output = fedsim("init", *BOTH, answer="lat\n\nage\nclassification\n")
+    assert all(f"[{proposal}]" in output for proposal in ("lat,lon", "rows", "price", "regression"))
     job = read_job(Path("job.toml"))
     assert job.secondaries["rentals"].columns == ("lat",)
     assert job.task.kind == "classification"
@@ -183,6 +186,8 @@ def test_a_person_names_tables_sees_columns_and_is_asked_again_after_a_typo():
             "rentals.csv",
             "lat,lom",
             "lat,lon",
+            "row",
+            "rows",
             "prize",
             "lat",
             "price",
@@ -210,7 +215,7 @@ def test_the_coordinator_gets_its_file_by_the_job_alone():
 
 def test_flags_are_not_asked_for():
     words = ["init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression"]
-    assert "[" not in fedsim(*words).partition("Next")[0]
+    assert "[" not in fedsim(*words, "--share", "rows").partition("Next")[0]
     fedsim(*words, "--coordinator", "--sigma", "0", "--force")
     assert read_job(Path("job.toml")).secondaries["rentals"].sigma is None
     assert read_party_file(Path("rentals.toml")).policy.min_sigma is None
@@ -298,7 +303,7 @@ def test_programs_get_one_object():
 
 
 def test_questions_do_not_stand_in_the_way_of_the_object():
-    asked = CliRunner().invoke(app, ["init", *BOTH, "--label", "price", "--json"], input="\n\n")
+    asked = CliRunner().invoke(app, ["init", *BOTH, "--label", "price", "--json"], input="\n\n\n")
     assert "[lat,lon]" in asked.stderr
     assert json.loads(asked.stdout)["label"] == "price"
 
@@ -334,3 +339,64 @@ def test_names_dates_and_numbers_become_tokens_of_their_kind():
     (terms,) = read_job(Path("job.toml")).secondaries.values()
     assert [field.kind.KIND for field in terms.token_schema.fields] == ["text", "text", "date"]
     assert terms.max_tokens > 0
+
+
+def test_averages_get_the_nested_cells_that_rows_do_without():
+    def cells(share: str) -> tuple[int, int, int]:
+        fedsim("init", *BOTH, "--yes", "--share", share, "--force")
+        terms = read_job(Path("job.toml")).secondaries["rentals"]
+        kind = terms.token_schema.fields[0].kind
+        assert isinstance(kind, PlaceTokens)
+        assert (terms.share, terms.m) == (share, SHARES[share].M)
+        return kind.narrowest, kind.cap, kind.reach
+
+    usual = PlaceTokens()
+    assert cells("averages") == (usual.narrowest, usual.cap, usual.reach)
+    assert cells("rows") == tuple(proposal.CELLS_OF_ROWS.values())
+
+
+def test_averages_train():
+    result = json.loads(fedsim("init", *BOTH, "--yes", "--share", "averages", "--epochs", "1", "--json"))
+    assert (result["share"], result["m"], result["direct"]) == ("averages", 10, True)
+    assert np.isfinite(trained("flats", "rentals")["test"]["rmse"])
+
+
+def test_split_means_the_coordinator_of_the_paper():
+    result = json.loads(fedsim("init", *BOTH, "--yes", "--share", "split", "--json"))
+    assert (result["share"], result["m"], result["direct"]) == ("split", None, False)
+    assert {"notary.toml", "linkage.key"} <= {*result["files"]}
+    assert read_job(Path("job.toml")).coordinator is not None
+
+
+def test_who_names_no_level_is_asked_for_one_where_cells_can_be_averaged():
+    words = ["init", *BOTH, "--label", "price", "--task", "regression", "--force"]
+    output = fedsim(*words, answer="lat,lon\naverages\n")
+    assert read_job(Path("job.toml")).secondaries["rentals"].share == "averages"
+    assert output.count("m = 10") == 1
+    fedsim(*words, answer="lat,lon\nsplit\n")
+    assert read_job(Path("job.toml")).coordinator is not None
+    fedsim("init", *BOTH, "--yes", "--force")
+    assert read_job(Path("job.toml")).secondaries["rentals"].share == "rows"
+
+
+def test_names_cannot_be_averaged_by_cells():
+    registers(["Vorname", "Familienname", "geboren"], ["given", "surname", "dob"])
+    words = ["init", *REGISTERS, "--label", "income", "--task", "regression"]
+    names = ["--on", "Familienname", "--on-secondary", "surname"]
+    assert error_of(*words, *names, "--share", "averages", "--yes").code == "no-cells"
+    assert not Path("job.toml").exists()
+    fedsim(*words, "--on", "geboren", "--on-secondary", "dob", "--share", "averages", "--yes")
+    assert read_job(Path("job.toml")).secondaries["kasse"].share == "averages"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--share", "average"], "unknown-share"),
+        (["--share", "averages", "--coordinator"], "share-without-coordinator"),
+        (["--share", "rows", "--sigma", "0.2"], "sigma-without-coordinator"),
+    ],
+)
+def test_a_level_that_cannot_be_meant_is_refused(words, code):
+    assert error_of("init", *BOTH, "--yes", *words).code == code
+    assert not Path("job.toml").exists()

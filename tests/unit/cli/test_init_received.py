@@ -73,7 +73,7 @@ def test_of_several_secondaries_the_one_of_the_tables_name_is_meant_or_none():
         fedsim("init", "--secondary", "homes.csv", "--out", "own", "--yes")
 
 
-@pytest.mark.parametrize("option", [["--label", "rent"], ["--k", "5"], ["--coordinator"]])
+@pytest.mark.parametrize("option", [["--label", "rent"], ["--k", "5"], ["--coordinator"], ["--share", "rows"]])
 def test_settings_of_the_job_cannot_be_changed_beside_it(option):
     receive()
     with raises(SettingError, "job-is-agreed", option=option[0]):
@@ -87,7 +87,7 @@ def test_tables_given_the_wrong_way_round_are_swapped_after_a_question():
     assert read_party_file(Path("swapped/flats.toml")).label.column == "price"
     assert read_party_file(Path("swapped/rentals.toml")).identifiers == {"lat": "latitude"}
     with raises(InputError, "missing-column", column="price"):
-        fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n")
+        fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n\n")
 
 
 def test_a_received_job_with_a_coordinator_needs_its_key_and_keeps_its_noise():
