@@ -68,7 +68,7 @@ def test_what_the_cells_leave_open_is_asked_once_or_set_by_an_option():
     assert flats().labels[0].tolist() == pytest.approx((WHOLE / 1000).to_list())
     fedsim("init", *BOTH, "--label", "price", "--decimal", "point", "--yes", "--force")
     assert flats().labels[0].tolist() == WHOLE.to_list()
-    fedsim("init", *BOTH, "--label", "price", "--task", "regression", "--force", answer="comma\nlat,lon\n")
+    fedsim("init", *BOTH, "--label", "price", "--task", "regression", "--force", answer="comma\nlat,lon\nrows\n")
     assert formats() == {"price": "decimal-comma"}
 
 
