@@ -87,7 +87,7 @@ def test_tables_given_the_wrong_way_round_are_swapped_after_a_question():
     assert read_party_file(Path("swapped/flats.toml")).label.column == "price"
     assert read_party_file(Path("swapped/rentals.toml")).identifiers == {"lat": "latitude"}
     with raises(InputError, "missing-column", column="price"):
-        fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nlat,lon\n\n")
+        fedsim(*words, "--out", "kept", answer="no\nlatitude,lon\nrows\n")
 
 
 def test_a_received_job_with_a_coordinator_needs_its_key_and_keeps_its_noise():
