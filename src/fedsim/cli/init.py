@@ -545,8 +545,8 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
 
 
 def _choose_share(
-    request: InitRequest, profiles: Mapping[str, TableProfiles], links: Mapping[str, LinkageProposal]
-) -> tuple[InitRequest, Mapping[str, LinkageProposal]]:
+    request: InitRequest, profiles: Mapping[str, TableProfiles], links: dict[str, LinkageProposal]
+) -> tuple[InitRequest, dict[str, LinkageProposal]]:
     """Return the request with the level at which secondaries share, and the linkages that it needs.
 
     It is asked only where records can be averaged by cells: at other tables, one level links without a coordinator.
@@ -554,7 +554,7 @@ def _choose_share(
     if request.share is not None:
         return request, links
 
-    def use(answer: Guess) -> tuple[InitRequest, Mapping[str, LinkageProposal]]:
+    def use(answer: Guess) -> tuple[InitRequest, dict[str, LinkageProposal]]:
         share = check_share(answer.word)
         if share == proposal.DEFAULT_SHARE:
             return replace(request, share=share), links
