@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fedsim import config
 from fedsim.cli.options import OutputMode, echo, print_json, print_nothing, prompt_user
-from fedsim.cli.output import as_text, print_renderable, two_column_grid, wrap_text
+from fedsim.cli.output import as_text, print_renderable, table_lines, two_column_grid, wrap_text
 from fedsim.config.party_file import columns_outside_policy, party_credentials, resolve_columns
 from fedsim.config.policy import PolicyViolation, audit_shortfall
 from fedsim.config.stored_audit import (
@@ -282,6 +282,8 @@ def _show_disclosure(
         say("\n" + wrap_text("", shorten(paragraph.heading, 10_000)))
         for sentence in paragraph.sentences:
             say(wrap_text("  - ", shorten(sentence, 100_000)))
+        for line in table_lines(paragraph.table) if paragraph.table else ():
+            say(line)
     say("")
     return leaves
 

@@ -33,12 +33,12 @@ from fedsim.data.sql import TableSource, parse_source
 from fedsim.data.table_reader import apply_formats, detect_separator, read_table
 from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.direct.encrypted_table import round_up as round_tokens
-from fedsim.linkage.direct.groups import AVERAGES
+from fedsim.linkage.direct.groups import AVERAGES, group_sizes
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.protocol.messages import Party, Role
 from fedsim.registry import SERVICES, SHARES
-from fedsim.report.formatting import pluralise
+from fedsim.report.formatting import format_percent, pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.types import DATE_FORMATS, CellFormat, TrainingLength, training_length
 from fedsim.wizard import proposal
@@ -168,6 +168,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     for pair in profiles.values():
         proposal.propose_k(pair, request.k)  # a wrong K is no reason to ask for other columns
     links = {key: _propose_linkage(pair, request, several=len(keys) > 1) for key, pair in profiles.items()}
+    curves = {names[key]: _show_curve(profiles[key], linked, request, say) for key, linked in links.items()}
     request, links = _choose_share(request, profiles, links)
     names, files = _name_files(request, sources, folder, force=force)
     identifiers = {names[key]: linked.columns_of("primary") for key, linked in links.items()}
@@ -215,7 +216,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         say(format_line("kinds", f"change them in {' and '.join(files[key] for key in own)}, features.kinds"))
         for line in _next_step_lines(plan, folder, list(files.values())):
             say(line)
-    return _summarise_plan(plan, warnings, folder, written)
+    return _summarise_plan(plan, warnings, folder, written) | {"groups": curves}
 
 
 def _name_files(
@@ -304,6 +305,7 @@ def _init_for_received_job(
         share=terms.share or "split",
         m=terms.m,
     )
+    curve = _show_curve(TableProfiles(None, table), plan.links["secondary"], request, say)
     for line in _plan_lines(plan, notes):
         say(line)
     written = []
@@ -317,7 +319,7 @@ def _init_for_received_job(
         say(f"\nNext{marked if unfilled_lines(folder / JOB_FILE) else ''}:")
         for line in _command_lines(folder, _received_job_commands(plan, name)):
             say(line)
-    return _summarise_plan(plan, notes, folder, written)
+    return _summarise_plan(plan, notes, folder, written) | {"groups": {name: curve}}
 
 
 def _find_agreed_columns(request: InitRequest, table: TableProfile, agreed: Sequence[str]) -> dict[str, str]:
@@ -542,6 +544,26 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest, *, several: bo
     hints = "\n".join(_column_hint(table) for _, table in tables.sides)
     what = f"Columns to link with {tables.secondary.name}" if several and tables.secondary else "Columns to link by"
     return request.ask(f"{what}, separated by commas", guess, link, hints)
+
+
+def _show_curve(
+    tables: TableProfiles, linked: LinkageProposal, request: InitRequest, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Print and return how large groups of a secondary's records by cells are; nothing if there are no cells."""
+    if tables.secondary is None or linked.tokens is None:
+        return []
+    try:
+        tokens = proposal.propose_linkage(tables, linked.pairs, request.k, "averages").tokens or linked.tokens
+    except SettingError:
+        return []
+    cells = {agreed: tables.secondary.columns[own].cells for agreed, own in linked.columns_of("secondary").items()}
+    curve = group_sizes(tokens, cells, tables.secondary.name)
+    say(format_line("averages", f"of cells with at least m records of {tables.secondary.name}; others stay out"))
+    widths = "{:>15}{:>9}{:>13}{:>15}{:>14}"
+    say(widths.format("m", "groups", "median rows", "median cell", "rows covered"))
+    for of in curve:
+        say(widths.format(of.m, f"{of.groups:,}", f"{of.rows:,.0f}", of.cell, format_percent(of.covered)))
+    return [asdict(of) for of in curve]
 
 
 def _choose_share(

@@ -44,6 +44,19 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     print_renderable(table)
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table of texts, as wide as the terminal; the first row has the titles."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
+    for place, title in enumerate(rows[0]):
+        table.add_column(as_text(title), ratio=(2, 3, 6)[min(place, 2)])
+    for row in rows[1:]:
+        table.add_row(*map(as_text, row))
+    console = Console(width=terminal_width(), highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().rstrip().splitlines()]
+
+
 def print_named_values(values: Iterable[tuple[str, str]], name_width: int = 12) -> None:
     """Print names and values in two columns; names stand out on a terminal."""
     grid = two_column_grid(name_width)

@@ -31,10 +31,11 @@ EXPLAINED = (
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences under a heading."""
+    """Sentences under a heading, and a table of texts whose first row has the titles."""
 
     heading: str
     sentences: tuple[str, ...]
+    table: tuple[tuple[str, ...], ...] = ()
 
 
 def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
@@ -211,7 +212,7 @@ def _direct_secondary_disclosure(job: Job, party_file: PartyFile, columns: Party
             "it learns nothing else; once you destroy the key of the table, no other token ever opens anything",
         ),
     )
-    yield Paragraph("Levels that you can choose from, with what the primary receives", tuple(_describe_levels(terms)))
+    yield Paragraph("Levels that you can choose from", (), tuple(_level_rows(terms)))
     yield Paragraph("explanations of predictions", (EXPLAINED,))
     limit = terms.max_tokens if policy.max_tokens is None else policy.max_tokens
     yield Paragraph(
@@ -251,15 +252,18 @@ _DESCRIPTIONS = {
 }
 
 
-def _describe_levels(terms: SecondaryTerms) -> Iterator[str]:
-    """Say what the primary would receive at every level."""
+def _level_rows(terms: SecondaryTerms) -> Iterator[tuple[str, str, str]]:
+    """Yield a table of all levels: what the secondary and what the primary would receive."""
+    yield "level", "you would receive", "the primary would receive"
     for name in SHARES.names():
-        summary = SHARES.summary(name)
+        own, others = "row numbers and gradients, which can reveal labels", SHARES.summary(name)
+        title = name
         if SHARES.detail(name, "direct"):
             level: ShareLevel = SHARES[name]
             m = terms.m if name == terms.share and terms.m else level.M
-            summary = f"m = {m}: {level.receives(m)}; {level.shows(m)}"
-        yield f"{name}{' (this job)' if name == terms.share else ''}: {summary}"
+            title = f"{name}, m = {m}"
+            own, others = "random points; nothing of labels", f"{level.receives(m)}; {level.shows(m)}"
+        yield f"{title}{' (this job)' if name == terms.share else ''}", own, others
 
 
 def _left_out(policy: Policy) -> Iterator[str]:

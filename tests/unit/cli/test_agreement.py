@@ -20,6 +20,7 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.runs.approval import ApprovalError, current_user, find_approval, require_approval
 from fedsim.runs.run_folder import read_audit_log
 from fedsim_ops.authority import issue_certificates
+from init_fixtures import BOTH, TOWN, fedsim
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LOG = "rentals-run/audit.jsonl"
@@ -258,3 +259,16 @@ def test_programs_get_one_object():
     result = json.loads(run(log, LOG, "--json").output)
     assert result["fault"] is None
     assert result["last"] == result["entries"][-1]["hash"]
+
+
+def test_levels_are_one_table_with_that_of_the_job_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    TOWN.flats.write_csv("flats.csv")
+    TOWN.rentals.write_csv("rentals.csv")
+    fedsim("init", *BOTH, "--yes", "--out", "direct")
+    words = ["approve", "direct/job.toml", "direct/rentals.toml", "--yes"]
+    shown = fedsim(*words)
+    (table,) = [each["table"] for each in json.loads(fedsim(*words, "--json"))["leaves"] if each["table"]]
+    assert [row[0] for row in table[1:]] == ["averages, m = 10", "rows, m = 5 (this job)", "split"]
+    assert max(map(len, shown.partition("Levels")[2].partition("explanations")[0].splitlines())) <= 80
+    assert any({"level", "you"} <= {*line.split()} for line in shown.splitlines())

@@ -400,3 +400,14 @@ def test_names_cannot_be_averaged_by_cells():
 def test_a_level_that_cannot_be_meant_is_refused(words, code):
     assert error_of("init", *BOTH, "--yes", *words).code == code
     assert not Path("job.toml").exists()
+
+
+def test_an_owner_sees_how_large_groups_of_its_records_are_before_it_chooses():
+    output = fedsim("init", *BOTH, "--yes", "--dry-run")
+    groups = json.loads(fedsim("init", *BOTH, "--yes", "--dry-run", "--json"))["groups"]["rentals"]
+    assert [of["m"] for of in groups] == [3, 5, 10, 20]
+    assert [of["groups"] for of in groups] == sorted((of["groups"] for of in groups), reverse=True)
+    assert all(of["rows"] >= of["m"] and 0.8 < of["covered"] <= 1 for of in groups)
+    (line,) = [line for line in output.splitlines() if line.split()[:2] == ["20", str(groups[-1]["groups"])]]
+    assert groups[-1]["cell"] in line
+    assert len(line) <= 80

@@ -117,3 +117,9 @@ def test_certificates_that_exist_are_kept():
     before = {path: path.read_bytes() for path in Path("city/certs").iterdir()}
     fedsim(*words, "--force")
     assert {path: path.read_bytes() for path in Path("city/certs").iterdir()} == before
+
+
+def test_the_owner_of_a_received_job_sees_how_large_its_groups_are():
+    receive()
+    output = fedsim("init", "--secondary", "rentals.csv", "--out", "own", "--yes")
+    assert "rows covered" in output

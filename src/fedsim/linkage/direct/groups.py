@@ -23,6 +23,7 @@ from fedsim.types import AnyArray, Features, Flags, Floats, Integers, Words
 LEFT_OUT = -1
 MAX_LOST = 0.1  # of the rows of a cell that its split may leave out; one sparse quarter would block it otherwise
 TWO_VALUED = 0.1  # weight of a column of two values beside numbers: there are as many as a table has categories
+SHOWN_M = (3, 5, 10, 20)  # for which an owner sees how large groups are
 COMMON_CATEGORIES = 32  # of a column; rarer ones count as one
 GRID = ("kind", "metres", "width", "levels")  # settings of tokens on which the finest cells depend
 Gaps = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # places of numbers, and of what marks that they are missing
@@ -63,6 +64,47 @@ def group_by_cells(tokens: Words, m: int) -> Grouping:
     grouped, group = np.flatnonzero(level >= 0), np.full(n, LEFT_OUT)
     group[grouped] = np.unique(tokens[grouped, level[grouped]], return_inverse=True)[1]
     return Grouping(group, level)
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """How many ``groups`` of at least ``m`` rows a table has by its cells, and the median of their ``rows``.
+
+    ``cell`` is the median width of their cells in the words of their kind, ``covered`` the share of rows in any group.
+    """
+
+    m: int
+    groups: int
+    rows: float
+    cell: str
+    covered: float
+
+
+def group_sizes(schema: TokenSchema, records: Any, table: str = "secondary") -> list[GroupSizes]:
+    """Return how large groups by the cells of a schema's only field are, for several m.
+
+    >>> from fedsim.linkage.direct import NumberTokens, TokenField, TokenSchema
+    >>> ages = TokenSchema((TokenField(("age",), NumberTokens(width=5)),))
+    >>> group_sizes(ages, {"age": [20, 21, 22, 31, 32, 33]})[0]
+    GroupSizes(m=3, groups=2, rows=3.0, cell='5', covered=1.0)
+    """
+    (of,), kind = schema.row_tokens(records, table), schema.fields[0].kind
+    cells, found = of.tokens.token.reshape(len(of.rows), -1), []
+    for m in SHOWN_M:
+        grouping = group_by_cells(cells, m)
+        size, first = grouping.size, np.unique(grouping.group, return_index=True)[1][-len(grouping.size) :]
+        width, rows = "", 0.0
+        if len(size):
+            width, rows = _cell(kind, int(np.median(grouping.level[first]))), float(np.median(size))
+        found.append(GroupSizes(m, len(size), rows, width, float(size.sum()) / max(1, of.n)))
+    return found
+
+
+def _cell(kind: Any, level: int) -> str:
+    """Return how wide the cells of a level are: as wide as the finest ones of a kind with this width."""
+    name = next((name for name in ("metres", "width") if hasattr(kind, name)), None)
+    wide = replace(kind, **{name: getattr(kind, name) * 2.0**level}) if name else kind
+    return str(wide.shown).removeprefix("to ")
 
 
 def _parts(token: Words, rows: Integers) -> Iterator[Integers]:

@@ -21,6 +21,7 @@ from fedsim.linkage.direct.groups import (
     average_features,
     group_by_cells,
     group_by_features,
+    group_sizes,
 )
 from fedsim.linkage.encoding.column_encodings import IdentifierColumn
 from fedsim.types import Features
@@ -183,3 +184,18 @@ def test_codes_are_grouped_by_their_value():
     kind = CodeTokens()
     tokens = kind.row_tokens([IdentifierColumn(["a", "b", "a", "b", "c"], "code")])
     assert len(set(group_by_cells(tokens.token.reshape(5, 1), 2).group[[0, 1, 4]])) == 3
+
+
+def test_sizes_of_groups_are_those_of_the_groups_themselves():
+    ages = np.random.default_rng(0).integers(0, 90, 200)
+    (of,) = AGES.row_tokens({"age": ages})
+    for sizes in group_sizes(AGES, {"age": ages}):
+        found = group_by_cells(of.tokens.token.reshape(len(ages), -1), sizes.m)
+        levels = [int(found.level[found.group == group][0]) for group in range(len(found.size))]
+        assert (sizes.groups, sizes.rows) == (len(found.size), np.median(found.size))
+        assert sizes.covered == np.mean(found.group >= 0)
+        assert float(sizes.cell) == 2.0 ** int(np.median(levels))
+
+
+def test_a_table_of_too_few_rows_has_no_groups():
+    assert [(of.groups, of.covered) for of in group_sizes(AGES, {"age": [1, 50]})] == [(0, 0.0)] * 4
