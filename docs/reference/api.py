@@ -36,7 +36,7 @@ PARTS = {
     ),
     "attack": Part(
         "Attacks",
-        tuple(f"fedsim_audit.attacks.{name}_attacks" for name in ("similarity", "location", "filter", "cut_layer")),
+        tuple(f"fedsim_audit.attacks.{name}_attacks" for name in ("similarity", "location", "cut_layer")),
     ),
     "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),
     "transport": Part("Transports", ("fedsim.protocol.transport",)),
