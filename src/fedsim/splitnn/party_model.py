@@ -64,7 +64,11 @@ class RandomSource:
 
 
 class RunningOptimiser(Protocol):
-    """An optimiser bound to its parameters."""
+    """An optimiser bound to its parameters.
+
+    ``begin`` copies values that depend on the step number to the device; ``step`` depends only on data on the device,
+    so a GPU can record it once and replay it.
+    """
 
     def begin(self, step: int) -> None:
         """Set the learning rate of this step; steps are counted from zero."""

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from fedsim.training.config import Config
 from fedsim.training.data import ClassTarget, Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.primary_steps import (
     BatchRequest,
+    CudaGraphStep,
     PartnerList,
     Primary,
     PrimaryRecords,
@@ -340,7 +340,7 @@ class TrainingJob:
         weights, train = self.data.weights, self.split.train
         # With a mean of one over the training records, the steps of an epoch add up to the weighted mean loss.
         on_device = None if weights is None else as_tensor(weights / weights[train].mean(), scaled)
-        step = partial(self.primary.descend, self.records, scaled, weights=on_device)
+        step = self.primary.step_function(self.records, scaled, self.config.batch, on_device)
         object.__setattr__(self, "descend", step)
 
     @property
@@ -406,12 +406,16 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress, place: int) -> Epoc
 
 
 def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
-    """Yield the training records in this epoch's order from batch ``first`` on, with their requests to every list."""
+    """Yield the training records in this epoch's order from batch ``first`` on, with their requests to every list.
+
+    A recorded step makes its requests itself.
+    """
     generator = job.primary.model.random_source.generator("batches", epoch)
     order = torch.randperm(len(job.split.train), generator=generator)
     rows = np.asarray(job.split.train)[order.numpy()][first * job.config.batch :]
     batches = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
-    requests = [partners.requests(batches) for partners in job.records.lists]
+    lists = () if isinstance(job.descend, CudaGraphStep) else job.records.lists
+    requests = [partners.requests(batches) for partners in lists]
     for records in send_array(rows, job.scaled.device).split(job.config.batch):
         yield BatchRequest(records, [next(request) for request in requests])
 

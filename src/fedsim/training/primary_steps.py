@@ -1,4 +1,4 @@
-"""The primary's side of a training step and of a prediction.
+"""The primary's side of a training step and of a prediction, launched step by step or replayed as a CUDA graph.
 
 Letters: n records, B records of a batch, K partners, U distinct rows, C width of the cut layer, M opinions per record,
 T outputs of the task.
@@ -179,6 +179,17 @@ class Primary:
         self.model.descend()  # line 13
         return loss.detach()
 
+    def step_function(
+        self, records: PrimaryRecords, labels: Tensor, batch: int, weights: Tensor | None = None
+    ) -> StepFunction:
+        """Return how to take a step: recorded on a GPU that holds all parties, kernel by kernel elsewhere."""
+        plain = partial(self.descend, records, labels, weights=weights)
+        holders = [holder for partners in records.lists for holder in partners.holders]
+        local = [holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)]
+        if not labels.is_cuda or len(local) < len(holders):
+            return plain
+        return CudaGraphStep(plain, [self.model, *local], records.lists, batch)
+
     @torch.no_grad()
     def predict(self, records: PrimaryRecords, rows: Rows) -> tuple[Floats, Tensor]:
         """Return predictions (n, T) and scores of these records; every distinct partner row is fetched once."""
@@ -249,3 +260,82 @@ def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowReques
         for partners, request in zip(records.lists, requests, strict=True)
     ]
     return requests, replies
+
+
+# A training step recorded once as a CUDA graph and replayed.
+#
+# All parties of this process take part in the recording, so nothing here knows more than the split loop does. A party
+# in another process cannot be recorded; the loop then launches kernels one by one. The shapes of a recorded step depend
+# on the number of its records alone: a secondary is asked for all its rows or for one per pair, whichever is less, and
+# not for distinct rows.
+
+
+WARMUP_STEPS = 3  # steps before the recording, to warm up the libraries; they train like all others
+StepFunction = Callable[[BatchRequest, int], Tensor]
+
+
+class CudaGraphStep:
+    """Takes full batches by replay; smaller ones and the first few steps kernel by kernel.
+
+    It needs the records of a request and nothing else.
+    """
+
+    def __init__(
+        self,
+        plain: StepFunction,
+        models: Sequence[party_model.PartyModel],
+        lists: Sequence[PartnerList],
+        batch: int,
+    ) -> None:
+        self.plain, self.models, self.batch, self.taken = plain, models, batch, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        device = models[0].device
+        self.lists = [FixedRequests.of(entry, device) for entry in lists]
+        self.rows = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.loss = torch.zeros((), device=device)
+
+    def __call__(self, request: BatchRequest, step: int) -> Tensor:
+        self.taken += 1
+        if len(request.rows) != self.batch or self.taken <= WARMUP_STEPS:
+            return self._descend(request.rows, step)
+        self.rows.copy_(request.rows)  # which the recorded kernels read
+        for model in self.models:
+            model.begin(step)
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            for model in self.models:
+                self.graph.register_generator_state(model.dropout)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(self.graph):
+                self.loss = self._descend(self.rows, step)
+        self.graph.replay()
+        return self.loss
+
+    def _descend(self, rows: Tensor, step: int) -> Tensor:
+        return self.plain(BatchRequest(rows, [entry.request(rows) for entry in self.lists]), step)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedRequests:
+    """Requests of one list whose shapes depend on the number of records alone, computed on the device."""
+
+    partner: Tensor  # (n, K)
+    n_rows: int
+    has_gaps: bool
+
+    @classmethod
+    def of(cls, partners: PartnerList, device: torch.device) -> FixedRequests:
+        partner = torch.from_numpy(np.asarray(partners.partner)).to(device)
+        return cls(partner, partners.holders[0].n_records, partners.has_gaps)
+
+    def request(self, rows: Tensor) -> RowRequest:
+        """Return a request for all rows of the secondary, or for one per pair if those are fewer."""
+        wanted = self.partner.index_select(0, rows)  # (B, K)
+        n_asked = min(self.n_rows, wanted.numel())
+        asked = torch.arange(n_asked, dtype=wanted.dtype, device=wanted.device)
+        every = n_asked == self.n_rows
+        position = wanted if every else asked.view_as(wanted)
+        if self.has_gaps:
+            position = position.masked_fill(wanted < 0, n_asked)
+            wanted = wanted.clamp(min=0)
+        return RowRequest(asked if every else wanted.flatten(), position)
