@@ -469,8 +469,10 @@ def feature_attacks(linkage: DirectLinkage, inputs: TrainingInputs, rng: Generat
     """Plan the attacks on the features of linked rows, whose embeddings the primary opens."""
     job = inputs.job
     secret = np.random.default_rng([linkage.seed, 3]).bytes(keyed_prng.SECRET_BYTES)
-    entries = inputs.secondary if linkage.released is None else linkage.released.features
-    used = run_store.protect_features(entries, job, secret, linkage.name)
+    entries, source = inputs.secondary, None
+    if linkage.released is not None:
+        entries, source = linkage.released.features, linkage.released.source
+    used = run_store.protect_features(entries, job, secret, linkage.name, source)
     sent = run_store.embedded_rows(used, job, RandomSource(int.from_bytes(secret[:7], "big"), linkage.name))
     links = linkage.links
     named = LinksByPartner.of(PrimaryView(links.partner, 1.0 - links.distance))

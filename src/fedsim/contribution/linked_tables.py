@@ -144,7 +144,8 @@ class TokenLinkedTable(TableOfJob):
     @cached_property
     def features(self) -> Features:
         """What is embedded of rows or groups."""
-        return self.secondary.store.protect_features(self._released.features, self.secondary.table)
+        released = self._released
+        return self.secondary.store.protect_features(released.features, self.secondary.table, released.source)
 
     @cached_property
     def _linker(self) -> DirectLinker:

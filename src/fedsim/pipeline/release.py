@@ -23,15 +23,20 @@ from fedsim.types import Features, Integers, Words
 class Release:
     """What an encrypted table lists: ``tokens`` by field and ``features`` of the u entries, rows or groups.
 
-    ``place`` (n,) says where every row of the table stands among them, or -1; ``vectors`` how many different ones there
-    are; ``lists_rows`` whether entries are rows.
+    ``place`` (n,) says where every row of the table stands among them, or -1; ``source`` (u,) numbers the row or group
+    whose features an entry shows; ``lists_rows`` whether entries are rows.
     """
 
     tokens: list[FieldTokens]
     features: Features
     place: Integers
-    vectors: int
+    source: Integers
     lists_rows: bool
+
+    @property
+    def vectors(self) -> int:
+        """The number of rows or groups whose features are shown."""
+        return len(np.unique(self.source))
 
     def min_rows(self, least: int) -> int:
         """Return of how many entries a token is listed at least, if the owner wants so many rows under each."""
@@ -63,7 +68,7 @@ def release_table(
         if keys is not None:
             keys.require_terms(name, bound)
         every = np.arange(n)
-        return Release(fields, preparation.apply(table.typed_features), every, n, lists_rows=True)
+        return Release(fields, preparation.apply(table.typed_features), every, every, lists_rows=True)
     used = preparation
 
     def update(known: RecordedGroups) -> tuple[Grouping, RecordedGroups]:
@@ -91,8 +96,8 @@ def release_table(
         raise SettingError(message, code="no-groups", m=m)
     averages = average_features(used.apply(table.typed_features), used.gaps, grouping.group, m)
     number = np.unique(grouping.group[grouping.group >= 0])
-    taken = averages.take(np.searchsorted(number, listing.group))
-    return Release(listing.tokens, taken, listing.place, len(number), level.LISTS_ROWS)
+    source = np.searchsorted(number, listing.group)
+    return Release(listing.tokens, averages.take(source), listing.place, source, level.LISTS_ROWS)
 
 
 def bound_terms(table: PartyData, name: str) -> dict[str, Any]:

@@ -63,11 +63,11 @@ class RunStore:
         """Derive a secret seed, a different one for every seed of a job."""
         return int.from_bytes(keyed_prng.derive_subkey(self.secret, f"weights of seed {seed}", 8), "big") >> 1
 
-    def protect_features(self, features: Features, table: PartyData) -> Features:
-        """Add the noise that the job requires to features made from this table."""
+    def protect_features(self, features: Features, table: PartyData, source: Integers | None = None) -> Features:
+        """Add the noise that the job requires to features made from this table; equal ``source`` gets equal noise."""
         if self.job.protection.features is None:
             return features
-        return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features))
+        return protect_features(features, self.job, self.secrets.lasting, frame_digest(table.features), source)
 
     @property
     def lasting_seed(self) -> int:
@@ -162,14 +162,21 @@ def embedded_rows(
     return secondary_model.embed(features, job.protection.embedding_name, embedding_width(job), source, folder)
 
 
-def protect_features(features: Features, job: Job, secret: bytes, table: str) -> Features:
+def protect_features(
+    features: Features, job: Job, secret: bytes, table: str, source: Integers | None = None
+) -> Features:
     """Add noise to features, by a given secret and as the job requires."""
     terms = job.protection.features
-    return features if terms is None else add_feature_noise(features, terms.noise, secret, table=table)
+    return features if terms is None else add_feature_noise(features, terms.noise, secret, table=table, source=source)
 
 
-def add_feature_noise(features: Features, noise: float, secret: bytes, *, table: str) -> Features:
+def add_feature_noise(
+    features: Features, noise: float, secret: bytes, *, table: str, source: Integers | None = None
+) -> Features:
     """Add noise to features by a given secret; ``table`` is the digest of the cells they were made from.
+
+    Rows with equal ``source``, by default none, get equal noise, because the mean over rows that show the same would
+    remove it.
 
     Another table or another scale draws new noise, because two scales of one draw would reveal it.
     """
@@ -177,7 +184,7 @@ def add_feature_noise(features: Features, noise: float, secret: bytes, *, table:
     key = keyed_prng.derive_subkey(secret, f"features with noise {noise!r} of {table}", keyed_prng.BLOCK_KEY_BYTES)
     n_rows, n_columns = len(features), n_numbers + 2 * n_codes
     blocks = np.empty((n_rows, n_columns, 2), keyed_prng.WORD_DTYPE)  # two words per cell: row and column
-    blocks[..., 0] = np.arange(n_rows, dtype=np.uint64)[:, None]
+    blocks[..., 0] = (np.arange(n_rows) if source is None else source).astype(np.uint64)[:, None]
     blocks[..., 1] = np.arange(n_columns, dtype=np.uint64)
     words = keyed_prng.random_words(key, blocks)
     numbers = mechanism.add_noise(features.numbers, keyed_prng.normal_from_words(words[:, :n_numbers]))

@@ -171,7 +171,7 @@ def _table_responder(part: _OwnPart, primary: ReconnectingPeer) -> tuple[TableRe
 def _table_file(part: _OwnPart, own: OwnTable, session: Session | None = None) -> TableFile:
     part.charge_job(0)
     released = own.release(part.table, part.preparation)
-    features = part.store.protect_features(released.features, part.table)
+    features = part.store.protect_features(released.features, part.table, released.source)
     vectors = part.store.embed_features(features, part.context.party_file.name, part.store.lasting_seed)
     return own.file(part.table, released, vectors, session)
 

@@ -78,6 +78,13 @@ def test_blur_wants_identifiers_of_the_schema(tmp_path):
 FEATURES = Features(np.random.default_rng(0).normal(size=(400, 3)), np.zeros((400, 1), np.int64), (4,))
 
 
+def test_rows_that_show_the_same_group_get_the_same_noise_which_no_mean_removes():
+    equal = FEATURES.take(np.zeros(6, np.int64))
+    source = np.array([0, 0, 0, 1, 1, 1])
+    noisy = add_feature_noise(equal, 3.0, bytes(32), table="a", source=source).numbers
+    assert len(np.unique(noisy, axis=0)) == 2
+
+
 def test_noise_on_features_is_the_same_again_and_another_for_another_secret_table_or_scale():
     first = add_feature_noise(FEATURES, 3.0, bytes(32), table="a")
     again = add_feature_noise(FEATURES, 3.0, bytes(32), table="a")
