@@ -79,7 +79,7 @@ FEATURES = Features(np.random.default_rng(0).normal(size=(400, 3)), np.zeros((40
 
 
 def test_rows_that_show_the_same_group_get_the_same_noise_which_no_mean_removes():
-    equal = FEATURES.take(np.zeros(6, np.int64))
+    equal = FEATURES.take(np.array([0, 0, 0, 1, 1, 1]))
     source = np.array([0, 0, 0, 1, 1, 1])
     noisy = add_feature_noise(equal, 3.0, bytes(32), table="a", source=source).numbers
     assert len(np.unique(noisy, axis=0)) == 2
