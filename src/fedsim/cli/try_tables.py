@@ -59,17 +59,16 @@ def run_try(request: InitRequest, out: Path, minutes: float | None, mode: Output
     say = print_nothing if mode.silent else echo
     _refuse_one_table(request)
     summary = run_init(request, _create_folder(out), force=True, say=print_nothing)
-    job, files = (
-        read_job(out / JOB_FILE),
-        [read_party_file(out / f"{name}.toml") for name in summary["parties"].values()],
-    )
+    job = read_job(out / JOB_FILE)
+    files = [read_party_file(out / f"{name}.toml") for name in summary["parties"].values()]
     cases = JobCases.read(job, files, out / COMPARE_FOLDER, "")
     (partner,) = cases.secondaries.values()
     _refuse_copy(cases.primary, partner)
     is_small = len(cases.primary) <= SMALL_RECORDS and len(partner) <= 5 * SMALL_RECORDS
     minutes = minutes or (SMALL_MINUTES if is_small else USUAL_MINUTES)
     budget = 60 * minutes
-    print_lines(_proposal_lines(summary, cases)) if not mode.silent else None
+    for line in _proposal_lines(summary, cases):
+        say(line)
     records = len(cases.primary)
     cases, sampled = _sample_tables(cases, budget)
     say(format_line("time", f"about {minutes:g} min at most; --minutes sets it"))
@@ -280,7 +279,7 @@ def _lead(cases: JobCases, summary: dict[str, Any], reduced: Sequence[str]) -> s
 
 def _prediction_sections(ladder: Ladder, unit: str) -> list[PageSection]:
     """Return the predictions with the partner against actual values, for numbers."""
-    (found,) = (ladder.seeds[ladder.headline_split][0],)
+    found = ladder.seeds[ladder.headline_split][0]
     if ladder.measure.name != "rmse":
         return []
     figure = density_figure(found.labels.astype(np.float64), found.predictions[TOGETHER].astype(np.float64), unit=unit)

@@ -34,7 +34,6 @@ TRIAL_RUNGS = tuple(
         *(FEDSIM_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, STACKED, STACKED_SHUFFLED),
     )
 )
-N_TRAININGS = 11  # those, the two parts of the placebo and the network that it shares
 LARGE_NETWORKS, SMALL_NETWORKS, SMALL_COST = 3, 2, 0.2  # cost of a network without partners, relative to one with them
 USUAL_SHARE = 0.6  # of the epochs, before the patience is over
 MANY_SEEDS, MIN_EPOCHS, MIN_RECORDS = 3, 12, 500
@@ -67,13 +66,8 @@ class TrialPlan:
 
     def settings(self, training: TrainingSettings) -> TrainingSettings:
         """Return the settings of a job's training, reduced to this plan."""
-        batch = training_length(round(TRAIN_SHARE * self.records)).batch
-        batch = min(batch, training.batch_size or batch)
+        batch = min(_batch(self), training.batch_size or _batch(self))
         return replace(training, epochs=self.epochs, patience=self.patience, members=self.members, batch_size=batch)
-
-    def sample(self, arrays: SplitArrays, rng: np.random.Generator) -> SplitArrays:
-        """Return a case with as many records in every part of the split as the plan allows."""
-        return sample_split(arrays, self.records, rng)
 
 
 def sample_split(arrays: SplitArrays, records: int, rng: np.random.Generator) -> SplitArrays:
